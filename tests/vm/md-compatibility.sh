@@ -1,9 +1,10 @@
 #!/bin/bash
-# vm: --mem 3G --mod raid0,raid1,raid10,raid456 --timeout 7200
+# vm: --mem 3G --mod raid0,raid1,raid10,raid456,loop --timeout 7200 --mdadm sid
 # takes: 218 s
 # md-compatibility.sh [ROW…]: md and twill make arrays, write them and leave them to each other, as md-compatibility.table
 # lists them; without arguments the script runs the few rows marked with a star. A row may end refused, or in doubt, where
-# the table says so.
+# the table says so. Each row runs with the mdadm of this machine and with a newer one, if that could be fetched; ONLY_MDADM=4.4 runs
+# it with that version alone.
 #
 # An array that md makes goes md (first state), twill (second state), md; one that twill makes goes twill, md, twill, md.
 # Each reads all blocks before it writes: a block holds what was acknowledged last, or, after a cut, what was issued after
@@ -11,7 +12,7 @@
 # agree.
 set -euo pipefail
 shopt -s extglob
-RAM_DRIVES=16
+RAM_DRIVES=16 BOTH_MDADM=1
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/sides.sh"
 md=/sys/block/md0/md
@@ -26,11 +27,12 @@ ends() { # OUTCOME REASON: the row ends here
 }
 refused() { ends refused "$1: $2"; } # PROGRAM REASON
 
-row() { # MAKER LEVEL COUNT LAYOUT CHUNK METADATA BITMAP SPARES FIRST SECOND
-    local maker=$1 first=$9 second=${10}
+row() { # MAKER LEVEL COUNT LAYOUT CHUNK METADATA BITMAP SPARES DRIVES FIRST SECOND
+    local maker=$1 first=${10} second=${11}
     level=$2 count=$3 layout=$4 chunk=$5 metadata=$6 bitmap=$7 spares=$8
     clean_slate
     ram_members $((count + spares))
+    [[ $9 == same ]] || other_drives "$9"
     if [[ $maker == md ]]; then
         md_begins "$first"
         twill_takes "$second"
@@ -117,12 +119,30 @@ md_judges() { # STATE in which the array's maker left it
     printf '%s' "$events" >$facts
 }
 
-run_row() { # LINE of the table, without its star: prints one line with a JSON object
+other_drives() { # odd, 4kn or mixed: loop devices over the drives
+    local i loop bytes=$((RAM_MIB << 20))
+    local -a options
+    for ((i = 0; i < ${#members[@]}; i++)); do
+        options=()
+        # Each is smaller by other sectors; of a drive with blocks of 4 KiB by other blocks.
+        [[ $1 == 4kn ]] || options+=(--sizelimit $((bytes - i * 7 * 4096 - (i % 2) * 3 * 512)))
+        [[ $1 != mixed ]] || options=(--sizelimit $((bytes - i * 7 * 4096)))
+        [[ $1 == odd || $1 == mixed && $((i % 2)) == 0 ]] || options+=(--sector-size 4096)
+        loop=$(losetup --find --show "${options[@]}" "${members[i]}") || die "losetup ${options[*]} ${members[i]}"
+        members[i]=$loop
+    done
+}
+
+run_row() { # VERSION LINE of the table, without its star: prints one line with a JSON object
+    local version=$1; shift
     local line=$1 name code=0 log start=$SECONDS outcome words='' expected
     local -a word
     read -ra word <<<"${line%%|*}"
     expected=${line#*|} expected=${expected# }
     name="${word[*]}"
+    # Only what an outcome of this version says: `works 4.4: refused` means that it works except with 4.4.
+    [[ $expected != *" $version: "* ]] || expected=${expected##*" $version: "}
+    expected=${expected%% +([0-9.]): *}
     log=$(mktemp)
     rm -f $facts $ending
     seed=$((seed + 1))
@@ -137,22 +157,36 @@ run_row() { # LINE of the table, without its star: prints one line with a JSON o
     else
         words="status $code: $(tail -n 1 "$log")"
     fi
-    if [[ $outcome == failed ]]; then failed=$((failed + 1)); say "FAILED  $name: $words ($((SECONDS - start)) s)"; sed 's/^/    /' "$log"; dmesg | tail -n 8 | sed 's/^/    /'
-    else passed=$((passed + 1)); say "ok      $name: $outcome, $words ($((SECONDS - start)) s)"; fi
-    jq -nc --arg row "$name" --arg outcome "$outcome" --arg words "$words" --argjson seconds $((SECONDS - start)) \
-        '{row: $row, outcome: $outcome, words: $words, seconds: $seconds}' | sed 's/^/JSON /'
+    if [[ $outcome == failed ]]; then failed=$((failed + 1)); say "FAILED  mdadm $version: $name: $words ($((SECONDS - start)) s)"; sed 's/^/    /' "$log"; dmesg | tail -n 8 | sed 's/^/    /'
+    else passed=$((passed + 1)); say "ok      mdadm $version: $name: $outcome, $words ($((SECONDS - start)) s)"; fi
+    jq -nc --arg row "$name" --arg mdadm "$version" --arg outcome "$outcome" --arg words "$words" --argjson seconds $((SECONDS - start)) \
+        '{row: $row, mdadm: $mdadm, outcome: $outcome, words: $words, seconds: $seconds}' | sed 's/^/JSON /'
     rm -f "$log"
 }
 
-jq -nc --arg kernel "$(uname -r)" --arg mdadm "$(mdadm --version 2>&1 | head -n 1)" '{kernel: $kernel, mdadm: $mdadm}' | sed 's/^/JSON /'
-while read -r star line; do
-    if (($#)); then
-        chosen=
-        for word; do [[ "$(tr -s " " <<<"${line%%|*}")" != *"$word"* ]] || chosen=1; done
-        [[ -n $chosen ]] || continue
-    elif [[ $star != '*' ]]; then continue
-    fi
-    run_row "$line"
-done < <(grep -v '^#' "$(dirname "${BASH_SOURCE[0]}")/md-compatibility.table")
+run_rows() { # WORD…: rows that contain a word; without words those with a star
+    local version star line chosen word
+    version=$(mdadm --version 2>&1 | sed -n 's/^mdadm - v\([0-9.]*\).*/\1/p')
+    [[ ${ONLY_MDADM:-$version} == "$version" ]] || return 0
+    jq -nc --arg kernel "$(uname -r)" --arg mdadm "$(mdadm --version 2>&1 | head -n 1)" '{kernel: $kernel, mdadm: $mdadm}' | sed 's/^/JSON /'
+    while read -r star line; do
+        if (($#)); then
+            chosen=
+            for word; do [[ "$(tr -s " " <<<"${line%%|*}")" != *"$word"* ]] || chosen=1; done
+            [[ -n $chosen ]] || continue
+        elif [[ $star != '*' ]]; then continue
+        fi
+        run_row "$version" "$line"
+    done < <(grep -v '^#' "$(dirname "${BASH_SOURCE[0]}")/md-compatibility.table")
+}
+
+run_rows "$@"
+if [[ -n ${VM_MDADM:-} ]]; then
+    PATH=$VM_MDADM:$PATH
+    hash -r
+    run_rows "$@"
+else
+    skipped=$((skipped + 1)) && say "skipped a newer mdadm: it could not be fetched"
+fi
 clean_slate
 summary

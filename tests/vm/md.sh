@@ -4,6 +4,8 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 export TWILL_SCRATCH=/run
+# Another mdadm than this machine's, if one was asked for.
+if [[ -n ${VM_MDADM:-} && -z ${BOTH_MDADM:-} ]]; then PATH=$VM_MDADM:$PATH; fi
 
 : "${RAM_MIB:=12}"
 modprobe -r brd 2>/dev/null || true

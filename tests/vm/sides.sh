@@ -17,6 +17,7 @@ clean_slate() { # removes what a failed case left behind
     nbd-client -d /dev/nbd0 >/dev/null 2>&1 || true
     md_stop 2>/dev/null || true
     dmsetup remove_all --force >/dev/null 2>&1 || true
+    losetup --detach-all 2>/dev/null || true
 }
 
 # --- members

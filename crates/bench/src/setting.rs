@@ -287,11 +287,9 @@ impl Setting {
             return refuse(format!("--fail names slot {slot} twice, also in place {}", at + 1));
         }
         if !geometry.survives(|slot| self.fail.contains(&slot)) {
-            return refuse(format!(
-                "{} does not survive the loss of slots {:?}",
-                geometry.level(),
-                self.fail
-            ));
+            let slots: Vec<String> = self.fail.iter().map(ToString::to_string).collect();
+            let (level, slots) = (geometry.level(), slots.join(", "));
+            return refuse(format!("{level} does not survive the loss of slots {slots}"));
         }
         if self.bs == 0
             || !self.bs.is_multiple_of(512)

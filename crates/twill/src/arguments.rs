@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -300,6 +301,11 @@ pub struct Choice {
     /// Start with stale members, whose newer writes are lost, or degraded after a crash.
     #[arg(short, long)]
     pub force: bool,
+    /// Wait so long, like 30s, for members that superblocks name and that are not there yet; 0 not at all [default: 5s for
+    /// `serve --scan`, else 0]. When all are there it goes on at once, and after the wait without them. With this option paths
+    /// that are named and not there are waited for, too.
+    #[arg(long, value_name = "TIME", value_parser = wait_time)]
+    pub wait_members: Option<Duration>,
     /// How members on other machines are reached.
     #[command(flatten)]
     pub remote: RemoteArguments,
@@ -407,10 +413,6 @@ pub struct ServeArguments {
     /// they are there again.
     #[arg(short = 'R', long, conflicts_with = "no_degraded")]
     pub run: bool,
-    /// Wait so long for members that are missing, if stripes would be in doubt without them; 0 not at all [default: 5 with
-    /// --scan, else 0]. Paths that are named and not there are waited for, too.
-    #[arg(long, value_name = "SECONDS")]
-    pub wait_members: Option<u64>,
     /// Take back members that failed or were away, if the bitmap says what they lack.
     #[arg(long, conflicts_with = "read_only")]
     pub re_add: bool,
@@ -457,7 +459,7 @@ pub struct Served {
 impl Served {
     /// For [`crate::control::connect`].
     pub fn which(&self) -> Which<'_> {
-        Which { control: self.control.as_deref(), array: self.array.as_deref() }
+        Which { control: self.control.as_deref(), array: self.array.as_deref(), by_option: false }
     }
 }
 
@@ -475,7 +477,7 @@ pub struct ServedByOption {
 impl ServedByOption {
     /// For [`crate::control::connect`].
     pub fn which(&self) -> Which<'_> {
-        Which { control: self.control.as_deref(), array: self.array.as_deref() }
+        Which { control: self.control.as_deref(), array: self.array.as_deref(), by_option: true }
     }
 }
 
@@ -543,6 +545,14 @@ pub struct SetArguments {
     /// Slow it down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub p99_budget: Option<std::time::Duration>,
+}
+
+/// `30s`, `2m`, or a number of seconds.
+fn wait_time(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map(Duration::from_secs);
+    seconds
+        .or_else(|_| humantime::parse_duration(text))
+        .map_err(|error| format!("{error}; write it like 30s"))
 }
 
 fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {

@@ -11,6 +11,12 @@ pub fn counted_as(count: u64, one: &str, many: &str) -> String {
     format!("{count} {noun}")
 }
 
+/// `slot 2`, `slots 2, 3`.
+pub fn slots_words(slots: &[impl ToString]) -> String {
+    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
+    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,6 +36,7 @@ impl Problem {
         let problem = Problem::new(kind, member, format!("cannot {doing}: {error}"));
         match kind {
             ExitKind::Permission => problem.help("run as its owner or as root"),
+            ExitKind::NotFound => problem.help("lsblk lists the block devices of this machine"),
             _ => problem,
         }
     }
@@ -57,13 +58,16 @@ pub fn open_problem(path: &Path, error: &OpenError) -> Problem {
         OpenErrorKind::TooSmall => ExitKind::Damaged,
         _ => ExitKind::IoError,
     };
-    // A namespace's name stands before the reason already.
-    let what = if path.to_str().is_some_and(RemoteAddress::is_one) {
-        error.reason.clone()
-    } else {
-        error.to_string()
-    };
-    Problem::new(kind, path, what)
+    // The member's name stands before the reason already.
+    let problem = Problem::new(kind, path, error.reason.clone());
+    match kind {
+        _ if path.to_str().is_some_and(RemoteAddress::is_one) => problem,
+        ExitKind::MemberInUse => problem.help("twill status and lsblk say who uses it: stop that first"),
+        ExitKind::NotFound => problem.help("lsblk lists the block devices of this machine"),
+        ExitKind::Permission => problem.help("run as its owner or as root"),
+        ExitKind::NotAMember => problem.help("name a file or a block device"),
+        _ => problem,
+    }
 }
 
 /// Why a command was not done.

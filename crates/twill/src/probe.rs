@@ -6,6 +6,7 @@ pub mod bitmap;
 pub mod candidates;
 pub mod chosen;
 pub mod clearing;
+pub mod contents;
 pub mod generations;
 pub mod inspection;
 pub mod member_file;

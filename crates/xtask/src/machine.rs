@@ -71,11 +71,12 @@ pub fn run_script(
     root: &Path,
     (path, words): (&str, &[String]),
     twill: &Path,
+    variables: &[&str],
     label: &str,
     mut take_json: impl FnMut(&str) -> Result<()>,
 ) -> Result<(i32, String)> {
     let mut last = String::new();
-    let status = lines(script_command(root, &root.join(path), twill, &[])?.args(words), |line| {
+    let status = lines(script_command(root, &root.join(path), twill, variables)?.args(words), |line| {
         line.clone_into(&mut last);
         match line.strip_prefix(JSON) {
             Some(json) => take_json(json),

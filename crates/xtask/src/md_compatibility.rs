@@ -1,7 +1,7 @@
 //! `cargo xtask vm md-compatibility`: runs tests/vm/md-compatibility.sh over its whole table and writes what came out into
 //! docs/md-compatibility.md.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -29,19 +29,22 @@ pub struct Arguments {
     /// Also write all results here, as JSON, after each row
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Only with the mdadm of this version, like 4.2; else with this machine's and with a newer one
+    #[arg(long, value_name = "VERSION")]
+    mdadm: Option<String>,
     /// Run nothing; take the results that --json wrote
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rows", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rows", "json", "mdadm"])]
     from: Option<PathBuf>,
 }
 
 /// What a run found.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Report {
-    machine: Machine,
+    machines: Vec<Machine>,
     rows: Vec<Row>,
 }
 
-/// What it ran on.
+/// What it ran on: one kernel, and each mdadm in turn.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Machine {
     kernel: String,
@@ -53,6 +56,8 @@ struct Machine {
 struct Row {
     /// The words of the table, from maker to the second state.
     row: String,
+    /// The version of mdadm.
+    mdadm: String,
     /// works, refused, in doubt or failed.
     outcome: String,
     /// The reason of what is not works; else the event count and how many members have it.
@@ -76,7 +81,9 @@ fn try_rows(root: &Path, arguments: &Arguments) -> Result<(Report, i32)> {
     let twill = machine::program(root, arguments.twill.as_deref())?;
     let words = if arguments.rows.is_empty() { vec![" ".to_owned()] } else { arguments.rows.clone() };
     let mut report = Report::default();
-    let (status, _) = machine::run_script(root, (SCRIPT, &words), &twill, "", |json| {
+    let only = arguments.mdadm.as_ref().map(|version| format!("ONLY_MDADM={version}"));
+    let variables: Vec<&str> = only.iter().map(String::as_str).collect();
+    let (status, _) = machine::run_script(root, (SCRIPT, &words), &twill, &variables, "", |json| {
         report.take(json)?;
         // After each row: a run of an hour that is broken off is not lost.
         arguments.json.as_ref().map_or(Ok(()), |path| figures::write(path, &report))
@@ -88,7 +95,7 @@ impl Report {
     fn take(&mut self, json: &str) -> Result<()> {
         match serde_json::from_str(json) {
             Ok(row) => self.rows.push(row),
-            Err(_) => self.machine = serde_json::from_str(json).context(SCRIPT)?,
+            Err(_) => self.machines.push(serde_json::from_str(json).context(SCRIPT)?),
         }
         Ok(())
     }
@@ -104,6 +111,9 @@ fn rows_of(table: &str) -> Vec<String> {
     lines.map(words).filter(|row| !row.is_empty()).collect()
 }
 
+/// What came of each row, by the version of mdadm.
+type Outcomes = BTreeMap<String, BTreeMap<String, String>>;
+
 /// Writes the page: rows of this run as they went, others as the page has them.
 fn publish(page: &Path, rows: &[String], report: &Report, check: bool) -> Result<()> {
     let old = std::fs::read_to_string(page).unwrap_or_default();
@@ -111,13 +121,14 @@ fn publish(page: &Path, rows: &[String], report: &Report, check: bool) -> Result
     let mut changed = Vec::new();
     for row in &report.rows {
         let outcome = outcome(row);
-        if outcomes.get(&row.row) != Some(&outcome) {
-            changed.push(format!("{}: {outcome}", row.row));
+        let of_row = outcomes.entry(row.row.clone()).or_default();
+        if of_row.get(&row.mdadm) != Some(&outcome) {
+            changed.push(format!("{}, mdadm {}: {outcome}", row.row, row.mdadm));
         }
-        outcomes.insert(row.row.clone(), outcome);
+        of_row.insert(row.mdadm.clone(), outcome);
     }
     if !check {
-        let new = text(&report.machine, rows, &outcomes);
+        let new = text(&machines(&old, report), rows, &outcomes);
         return std::fs::write(page, new).with_context(|| page.display().to_string());
     }
     if !changed.is_empty() {
@@ -127,27 +138,63 @@ fn publish(page: &Path, rows: &[String], report: &Report, check: bool) -> Result
     Ok(())
 }
 
+/// The line that says what the rows ran on: that of the page, unless this run has newer words for each version on it.
+fn machines(old: &str, report: &Report) -> String {
+    let on = |machine: &Machine| format!("{} on Linux {}", machine.mdadm, machine.kernel);
+    let mut lines: BTreeMap<String, String> = old
+        .lines()
+        .filter_map(|line| line.strip_prefix(LAST_RUN))
+        .filter_map(|line| Some((version_of(line)?, line.to_owned())))
+        .collect();
+    for machine in &report.machines {
+        lines.extend(version_of(&machine.mdadm).map(|version| (version, on(machine))));
+    }
+    lines.values().map(|line| format!("{LAST_RUN}{line}\n")).collect()
+}
+
+/// What a line begins with that says what the rows ran on.
+const LAST_RUN: &str = "- ";
+
+/// `4.2`, from the words of `mdadm --version`.
+fn version_of(words: &str) -> Option<String> {
+    let version = words.strip_prefix("mdadm - v")?;
+    Some(version.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect())
+}
+
 /// The outcomes that a page has, by row.
-fn outcomes_of(page: &str) -> BTreeMap<String, String> {
-    let mut outcomes = BTreeMap::new();
-    let mut maker = "";
+fn outcomes_of(page: &str) -> Outcomes {
+    let mut outcomes = Outcomes::new();
+    let (mut maker, mut versions) = ("", Vec::new());
     for line in page.lines() {
         maker = SECTIONS
             .iter()
             .find(|(_, title)| line == format!("## {title}"))
             .map_or(maker, |(maker, _)| maker);
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        if let [level, members, layout, chunk, rest @ .., outcome] = cells.as_slice()
-            && rest.len() == 5
+        if cells.len() > COLUMNS.len() && cells[..COLUMNS.len()] == COLUMNS {
+            let names = cells[COLUMNS.len()..].iter();
+            versions = names.map(|name| name.trim_start_matches("mdadm ").to_owned()).collect();
+        }
+        if cells.len() == COLUMNS.len() + versions.len()
+            && let Some((row, of_versions)) = cells.split_at_checked(COLUMNS.len())
+            && let [level, members, layout, chunk, rest @ ..] = row
             && level.parse::<u32>().is_ok()
         {
             let chunk = chunk.trim_end_matches('K');
             let row = [&[maker, level, members, layout, chunk], rest].concat().join(" ");
-            outcomes.insert(row, (*outcome).to_owned());
+            let known = versions.iter().cloned().zip(of_versions.iter().map(|&outcome| outcome.to_owned()));
+            outcomes.insert(row, known.filter(|(_, outcome)| outcome != NOT_RUN).collect());
         }
     }
     outcomes
 }
+
+/// The columns of a table before those of the outcomes: the words of a row, its maker left out.
+const COLUMNS: [&str; 10] =
+    ["level", "members", "layout", "chunk", "metadata", "bitmap", "spares", "drives", "first", "second"];
+
+/// The outcome of a row that a version has not run.
+const NOT_RUN: &str = "not run yet";
 
 /// Makers, and the headings of their tables.
 const SECTIONS: &[(&str, &str)] = &[("md", "Made by mdadm"), ("twill", "Made by Twill")];
@@ -176,6 +223,9 @@ How one leaves the array to the other (`first`: its maker, `second`: the one tha
 | recovery | stopped cleanly while member 1, failed and replaced by one with other contents, is being rebuilt |
 | +cut | the same, but cut |
 
+The `drives` are of the `same` size, or `odd`: each smaller than the one before, and by odd numbers of sectors. Those of `4kn` have
+logical blocks of 4096 bytes; of `mixed` every second one has, and each is smaller than the one before.
+
 *Refused*: the one that runs the array next refuses it before it writes anything, and gives this reason. *In doubt*: the
 write hole. The program that had the array crashed while members were missing, and left no redo log (Twill's closes the
 hole; md keeps none here). Twill starts the array and names the stripes. It returns the right data of every block that it
@@ -186,37 +236,48 @@ alone. md does not know it, and each superblock that md writes voids it. After t
 while md ran the others is re-added by delta only if its own record names all members that are in sync, or, without a record, if its
 superblock calls all of them active. Otherwise Twill refuses the re-add, and `twill add` rebuilds the member.
 
+**Versions of mdadm.** Each row runs with the mdadm of this machine and with a newer one, which is unpacked beside it
+(`scripts/vm/fetch-mdadm`). It is the kernel's md that runs an array, so a version of mdadm may differ in how it makes one and in what
+it refuses to assemble: columns that differ say so. Linux 7.3 warns that mdadm before 4.5 removes devices in a way that is going to end,
+and that what it makes itself is not assembled by kernels before 6.19, which do not know `logical_block_size`; Twill writes that field
+only where it finds it.
+
 ";
 
-fn text(machine: &Machine, rows: &[String], outcomes: &BTreeMap<String, String>) -> String {
-    let outcome = |row: &String| outcomes.get(row).map_or("not run yet", String::as_str);
-    let count =
-        |word: &str| rows.iter().filter(|row| outcome(row).trim_start_matches('*').starts_with(word)).count();
-    let (works, refused, in_doubt) = (count("works"), count("refused"), count("in doubt"));
-    let mut text = INTRODUCTION.to_owned();
-    text += &format!(
-        "Last run on Linux {}, {}. {} rows: {works} work, {refused} are refused, {in_doubt} in doubt, {} are neither.\n",
-        machine.kernel,
-        machine.mdadm,
-        rows.len(),
-        rows.len() - works - refused - in_doubt,
-    );
+fn text(machines: &str, rows: &[String], outcomes: &Outcomes) -> String {
+    let versions: BTreeSet<&String> = outcomes.values().flat_map(BTreeMap::keys).collect();
+    let outcome = |row: &String, version: &String| {
+        outcomes.get(row).and_then(|of_row| of_row.get(version)).map_or(NOT_RUN, String::as_str)
+    };
+    let mut text = format!("{INTRODUCTION}Last run with\n\n{machines}\n");
+    for version in &versions {
+        let count = |word: &str| {
+            let is = |row: &&String| outcome(row, version).trim_start_matches('*').starts_with(word);
+            rows.iter().filter(is).count()
+        };
+        let (works, refused, in_doubt) = (count("works"), count("refused"), count("in doubt"));
+        let run = rows.len() - count(NOT_RUN);
+        text += &format!(
+            "mdadm {version}: {run} of {} rows: {works} work, {refused} are refused, {in_doubt} in doubt, {} are neither.\n",
+            rows.len(),
+            run - works - refused - in_doubt,
+        );
+    }
+    let heads: Vec<String> = versions.iter().map(|version| format!("mdadm {version}")).collect();
     for (maker, title) in SECTIONS {
         text += &format!("\n## {title}\n\n");
-        text +=
-            "| level | members | layout | chunk | metadata | bitmap | spares | first | second | outcome |\n";
-        text += "|---|---|---|---|---|---|---|---|---|---|\n";
+        text += &format!("| {} | {} |\n", COLUMNS.join(" | "), heads.join(" | "));
+        text += &format!("|{}\n", "---|".repeat(COLUMNS.len() + heads.len()));
         for row in rows {
             let words: Vec<&str> = row.split(' ').collect();
             if let [by, level, members, layout, chunk, rest @ ..] = words.as_slice()
                 && by == maker
             {
                 let unit = if *chunk == "-" { "" } else { "K" };
-                let rest = rest.join(" | ");
-                text += &format!(
-                    "| {level} | {members} | {layout} | {chunk}{unit} | {rest} | {} |\n",
-                    outcome(row)
-                );
+                let (rest, said) = (rest.join(" | "), versions.iter().map(|version| outcome(row, version)));
+                let said: Vec<&str> = said.collect();
+                let said = said.join(" | ");
+                text += &format!("| {level} | {members} | {layout} | {chunk}{unit} | {rest} | {said} |\n");
             }
         }
     }
@@ -235,16 +296,18 @@ mod tests {
     use super::*;
 
     const ROWS: [&str; 2] =
-        ["md 5 4 left-symmetric 64 1.2 none 0 clean cut", "twill 1 2 - - 1.2 none 0 cut cut"];
+        ["md 5 4 left-symmetric 64 1.2 none 0 same clean cut", "twill 1 2 - - 1.2 none 0 odd cut cut"];
 
-    fn report(row: usize, outcome: &str) -> Report {
+    fn report(row: usize, mdadm: &str, outcome: &str) -> Report {
         let row = Row {
             row: ROWS[row].into(),
+            mdadm: mdadm.into(),
             outcome: outcome.into(),
             words: "twill: no | never".into(),
             seconds: 1,
         };
-        Report { machine: Machine { kernel: "7".into(), mdadm: "mdadm".into() }, rows: vec![row] }
+        let machine = Machine { kernel: "7".into(), mdadm: format!("mdadm - v{mdadm} - today") };
+        Report { machines: vec![machine], rows: vec![row] }
     }
 
     #[test]
@@ -252,17 +315,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let page = folder.path().join("page.md");
         let rows = ROWS.map(str::to_owned);
-        publish(&page, &rows, &report(0, "works"), false).unwrap();
-        publish(&page, &rows, &report(1, "refused"), false).unwrap();
+        publish(&page, &rows, &report(0, "4.2", "works"), false).unwrap();
+        publish(&page, &rows, &report(1, "4.4", "refused"), false).unwrap();
+        publish(&page, &rows, &report(0, "4.4", "works"), false).unwrap();
         let text = std::fs::read_to_string(&page).unwrap();
+        let row = "| 5 | 4 | left-symmetric | 64K | 1.2 | none | 0 | same | clean | cut | works | works |";
+        assert!(text.contains(row), "{text}");
+        let row = "| cut | cut | not run yet | **refused**: twill: no / never |";
+        assert!(text.contains(row), "a bar ends no cell: {text}");
         assert!(
-            text.contains("| 5 | 4 | left-symmetric | 64K | 1.2 | none | 0 | clean | cut | works |"),
+            text.contains("mdadm 4.4: 2 of 2 rows: 1 work, 1 are refused, 0 in doubt, 0 are neither"),
             "{text}"
         );
-        assert!(text.contains("| cut | cut | **refused**: twill: no / never |"), "a bar ends no cell");
-        assert!(text.contains("1 work, 1 are refused, 0 in doubt, 0 are neither"));
-        publish(&page, &rows, &report(0, "works"), true).unwrap();
-        assert!(publish(&page, &rows, &report(1, "works"), true).is_err(), "--check sees another outcome");
+        assert!(
+            text.contains("- mdadm - v4.2 - today on Linux 7\n- mdadm - v4.4 - today on Linux 7\n"),
+            "{text}"
+        );
+        publish(&page, &rows, &report(0, "4.2", "works"), true).unwrap();
+        let differs = publish(&page, &rows, &report(1, "4.4", "works"), true);
+        assert!(differs.is_err(), "--check sees another outcome");
     }
 
     #[test]

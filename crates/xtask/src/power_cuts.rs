@@ -74,7 +74,7 @@ fn cut(root: &Path, arguments: &Arguments) -> Result<Report> {
     for who in ["twill", "md"].into_iter().filter(|who| arguments.who == "both" || arguments.who == *who) {
         let words = [who.to_owned(), arguments.cuts.to_string(), arguments.seed.to_string()];
         let (status, last) =
-            machine::run_script(root, (SCRIPT, &words), &twill, &format!("{who}: "), |json| {
+            machine::run_script(root, (SCRIPT, &words), &twill, &[], &format!("{who}: "), |json| {
                 report.take(json)?;
                 arguments.kept.keep(&report)
             })?;

@@ -83,7 +83,7 @@ pub enum Refusal {
     #[error("the array uses {}, which Twill does not run; finish or undo it with mdadm first", .0.join(", "))]
     Features(Vec<String>),
     /// Too few members.
-    #[error("{level} needs more members: {present} of {members} are there, slots {missing:?} are missing")]
+    #[error("{level} needs more members: {present} of {members} are there, {} missing", slots_are(missing))]
     NotEnoughMembers {
         /// The level.
         level: Level,
@@ -162,6 +162,15 @@ impl Assembly {
             taken.unwrap_or(MemberState::Missing)
         };
         Slot::all().take(self.slots.len()).map(state).collect()
+    }
+}
+
+/// `slot 1 is`, `slots 1, 2 are`.
+fn slots_are(slots: &[Slot]) -> String {
+    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
+    match numbers.as_slice() {
+        [one] => format!("slot {one} is"),
+        several => format!("slots {} are", several.join(", ")),
     }
 }
 

@@ -186,13 +186,41 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
     /// # Errors
     /// Why it would not.
     pub fn may_re_add(&self, own: &Superblock, generations: Option<&Generations>) -> Result<Slot, NoReAdd> {
+        let (superblocks, members) = (self.managed.writer.superblocks(), &self.managed.set.shared.members);
+        self.judge(own, generations, &superblocks.all(), &members.states())
+    }
+
+    /// As [`Membership::may_re_add`], as if this member, should it be one that failed and still has its slot, had been removed.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn may_return(&self, own: &Superblock, generations: Option<&Generations>) -> Result<Slot, NoReAdd> {
+        let (mut superblocks, mut states) =
+            (self.managed.writer.superblocks().all(), self.managed.set.shared.members.states());
+        let is_own = |superblock: &Option<Superblock>| {
+            superblock.as_ref().is_some_and(|superblock| superblock.device_uuid() == own.device_uuid())
+        };
+        let slot = superblocks.iter().position(is_own).filter(|slot| states[*slot] == MemberState::Failed);
+        if let Some(slot) = slot {
+            (superblocks[slot], states[slot]) = (None, MemberState::Missing);
+        }
+        self.judge(own, generations, &superblocks, &states)
+    }
+
+    fn judge(
+        &self,
+        own: &Superblock,
+        generations: Option<&Generations>,
+        by_slot: &[Option<Superblock>],
+        states: &[MemberState],
+    ) -> Result<Slot, NoReAdd> {
         let (writer, superblocks) = (&self.managed.writer, self.managed.writer.superblocks());
         let mut others = self.replacements.numbers();
         others.extend(superblocks.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
         let of_array = superblocks.records().and_then(GenerationRecords::now);
         let array = re_add::Array {
-            superblocks: &superblocks.all(),
-            states: &self.managed.set.shared.members.states(),
+            superblocks: by_slot,
+            states,
             others: &others,
             events: superblocks.events(),
             events_cleared: writer.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),

@@ -41,10 +41,10 @@ pub enum NotReplaced {
     #[error("the array is read-only")]
     ReadOnly,
     /// Only what is in sync can be copied.
-    #[error("member {0} is not in sync: what it lacks is rebuilt, not copied")]
+    #[error("it is not in sync, and what a member lacks is rebuilt, not copied")]
     NotInSync(Slot),
     /// It is being replaced.
-    #[error("member {0} is being replaced already")]
+    #[error("it is being replaced already")]
     Already(Slot),
     /// The slot is just being given to another device.
     #[error("slot {0} is just being changed")]

@@ -414,7 +414,9 @@ impl<D: Device> SuperblockWriter<D> {
         self.set.shared.redo.set_member(slot, log);
         let place = superblock.as_ref().and_then(|superblock| absence_place(superblock, bitmap_extent));
         self.set.shared.absences.set_place(slot, place);
-        self.set.shared.members.set_bad_room(slot, superblock.as_ref().map_or(0, bad_block_log::room));
+        let members = &self.set.shared.members;
+        members.set_bad_room(slot, superblock.as_ref().map_or(0, bad_block_log::room));
+        members.set_read_last(slot, superblock.as_ref().is_some_and(Superblock::is_write_mostly));
         self.superblocks.put(slot, superblock);
     }
 

@@ -63,6 +63,8 @@ struct SlotHealth {
     /// Counts the changes of `bad`.
     bad_version: AtomicU64,
     replacement: Replacement,
+    /// md's write-mostly: reads go to other copies while one is in sync.
+    read_last: AtomicBool,
 }
 
 /// All slots of an array.
@@ -88,6 +90,8 @@ pub struct Members {
     flush_failed: AtomicBool,
     /// Another host has taken the array over (F-I7).
     fenced: AtomicBool,
+    /// A member is read last.
+    any_read_last: AtomicBool,
     /// Runs when a member has failed, and drops what is cached of the members' contents.
     on_failure: OnceLock<Box<dyn Fn() + Send + Sync>>,
     events: EventSink,
@@ -127,6 +131,7 @@ impl Members {
             bad_room: AtomicUsize::new(0),
             bad_version: AtomicU64::new(0),
             replacement: Replacement::default(),
+            read_last: AtomicBool::new(false),
         };
         let members = Members {
             geometry,
@@ -141,6 +146,7 @@ impl Members {
             read_only: AtomicBool::new(false),
             flush_failed: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
+            any_read_last: AtomicBool::new(false),
             on_failure: OnceLock::new(),
             events,
         };
@@ -151,6 +157,23 @@ impl Members {
     /// Where every byte lives.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Whether reads of a mirror go to other copies than this member's while one is in sync.
+    pub fn set_read_last(&self, slot: Slot, is_last: bool) {
+        self.slots[slot.index()].read_last.store(is_last, SeqCst);
+        self.any_read_last.store(self.slots.iter().any(|slot| slot.read_last.load(SeqCst)), SeqCst);
+    }
+
+    /// Whether some member is read last.
+    #[inline]
+    pub(crate) fn any_read_last(&self) -> bool {
+        self.any_read_last.load(SeqCst)
+    }
+
+    /// Whether this member is read last.
+    pub(crate) fn is_read_last(&self, slot: Slot) -> bool {
+        self.slots[slot.index()].read_last.load(SeqCst)
     }
 
     /// From now on nothing is written to the members. Called before the first request.

@@ -52,7 +52,7 @@ async fn copy_owned<D: Device>(
         if run.places.iter().filter(wanted).count() == 0 {
             continue; // the member in `slot` holds no copy of this run
         }
-        let Some(source) = engine.copy_to_read(&run.places, 0) else {
+        let Some(source) = engine.first_copy(&run.places) else {
             return Err(no_copy(&run.places));
         };
         let targets = run.places.iter().filter(wanted).filter(|place| place.member != source.member);
@@ -85,7 +85,7 @@ async fn read_any_copy_owned<D: Device>(
     region: &OwnedRegion,
     run: &Run,
 ) -> Result<Gather, VolumeError> {
-    while let Some(place) = engine.copy_to_read(&run.places, 0) {
+    while let Some(place) = engine.first_copy(&run.places) {
         let read = run.read_of(&place);
         match engine.port.read(&[read]).await.remove(0) {
             Ok(buffer) => return Ok(Gather::from(buffer.freeze())),

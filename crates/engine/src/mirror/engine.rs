@@ -46,10 +46,25 @@ impl<D: Device> MirrorEngine<D> {
         self.shared.members.state(place.member) == MemberState::InSync
     }
 
-    /// The copy to read: number `index` of those in sync, counted round.
-    pub(super) fn copy_to_read(&self, places: &[CopyPlace], index: usize) -> Option<CopyPlace> {
+    /// The first copy in sync: the one that a resync writes over the others, whatever md's flags say of its member.
+    pub(super) fn first_copy(&self, places: &[CopyPlace]) -> Option<CopyPlace> {
+        places.iter().find(|place| self.in_sync(place)).copied()
+    }
+
+    /// The copy to read where the copies agree: number `index` of those in sync, counted round. Members that are to be read last,
+    /// md's write-mostly, count only if no other copy is in sync.
+    pub(super) fn copy_in_turn(&self, places: &[CopyPlace], index: usize) -> Option<CopyPlace> {
+        let members = &self.shared.members;
         let in_sync = |place: &&CopyPlace| self.in_sync(place);
-        let count = places.iter().filter(in_sync).count();
-        places.iter().filter(in_sync).nth(index % count.max(1)).copied()
+        let in_turn = |counts: &dyn Fn(&&CopyPlace) -> bool| {
+            let count = places.iter().filter(|place| counts(place)).count();
+            places.iter().filter(|place| counts(place)).nth(index % count.max(1)).copied()
+        };
+        if members.any_read_last()
+            && let Some(place) = in_turn(&|place| in_sync(place) && !members.is_read_last(place.member))
+        {
+            return Some(place);
+        }
+        in_turn(&in_sync)
     }
 }

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::MemberError;
 use crate::members::read_into::Reads;
+use layout::geometry::CopyPlace;
 use layout::units::Slot;
 
 /// Reads a range of a mirror.
@@ -42,8 +43,7 @@ pub(crate) fn reads<D: Device>(engine: &MirrorEngine<D>, offset_bytes: u64, byte
 /// One copy of each run.
 fn copy_reads<D: Device>(engine: &MirrorEngine<D>, runs: &[Run]) -> Result<Reads, VolumeError> {
     let read = |run: &Run| {
-        let place = engine.copy_to_read(&run.places, read_turn(engine, run));
-        let place = place.ok_or_else(|| no_copy(&run.places))?;
+        let place = copy_to_read(engine, run).ok_or_else(|| no_copy(&run.places))?;
         Ok(run.read_of(&place))
     };
     runs.iter().map(read).collect()
@@ -51,11 +51,12 @@ fn copy_reads<D: Device>(engine: &MirrorEngine<D>, runs: &[Run]) -> Result<Reads
 
 /// Which copy a run is read from: the copies take turns along the array. Where copies may differ it is always the first,
 /// which a resync will write over the others: a later read does not return older data (invariant 6).
-fn read_turn<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> usize {
+fn copy_to_read<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Option<CopyPlace> {
     if may_differ(engine, run) {
-        return 0;
+        return engine.first_copy(&run.places);
     }
-    usize::try_from(run.places[0].member_offset / engine.shared.read_turn_bytes).unwrap_or(0)
+    let turn = run.places[0].member_offset / engine.shared.read_turn_bytes;
+    engine.copy_in_turn(&run.places, usize::try_from(turn).unwrap_or(0))
 }
 
 /// Whether the copies of a run may differ.
@@ -71,7 +72,7 @@ fn may_differ<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> bool {
 
 /// Reads a run from the first copy that can be read. A member that fails is no longer in sync, so it is not chosen again.
 async fn read_any_copy<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Result<Gather, VolumeError> {
-    while let Some(place) = engine.copy_to_read(&run.places, 0) {
+    while let Some(place) = copy_to_read(engine, run) {
         let read = run.read_of(&place);
         match engine.port.read(&[read]).await.remove(0) {
             Ok(buffer) => return Ok(Gather::from(buffer.freeze())),
@@ -93,7 +94,9 @@ async fn read_other_copy<D: Device>(
     failed: Slot,
     error: VolumeError,
 ) -> Result<Gather, VolumeError> {
-    let others = run.places.iter().filter(|place| place.member != failed && !may_differ(engine, run));
+    let mut places = run.places.clone();
+    places.sort_by_key(|place| engine.shared.members.is_read_last(place.member));
+    let others = places.iter().filter(|place| place.member != failed && !may_differ(engine, run));
     for place in others.filter(|place| engine.in_sync(place)) {
         let read = run.read_of(place);
         if let Ok(buffer) = engine.port.read(&[read]).await.remove(0) {
@@ -101,4 +104,51 @@ async fn read_other_copy<D: Device>(
         }
     }
     Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::members::MemberState;
+    use crate::stripe::fake::World;
+    use layout::geometry::Level;
+    use layout::units::Slot;
+
+    /// Changes the first bytes of each copy behind the array, of each other ones.
+    fn tell_copies_apart(world: &World) {
+        for (slot, fake) in (0u64..).zip(&world.fakes) {
+            (0..=slot).for_each(|byte| fake.flip(byte));
+        }
+    }
+
+    /// Reads from the start, and says which member was read.
+    fn read_members(world: &World, bytes: usize) -> Vec<u32> {
+        let read = world.read(0, bytes as u64).expect("readable");
+        (0..3).filter(|slot| world.fakes[*slot as usize].area()[..bytes] == read[..]).collect()
+    }
+
+    #[test]
+    fn a_write_mostly_member_is_read_only_if_no_other_can_be() {
+        let world = World::new(Level::Raid1, 3);
+        world.fill();
+        let members = &world.set.shared.members;
+        tell_copies_apart(&world);
+        assert_eq!(read_members(&world, 4096), [0], "the first of the copies in its turn");
+        members.set_read_last(Slot::new(0), true);
+        assert_eq!(read_members(&world, 4096), [1]);
+        members.fail(Slot::new(1), "a test");
+        assert_eq!(read_members(&world, 4096), [2]);
+        members.fail(Slot::new(2), "a test");
+        assert!(world.state(Slot::new(2)) == MemberState::Failed);
+        assert_eq!(read_members(&world, 4096), [0], "no other is there");
+    }
+
+    #[test]
+    fn where_copies_may_differ_the_first_is_read_whatever_its_flag() {
+        let world = World::new(Level::Raid1, 3);
+        world.fill();
+        tell_copies_apart(&world);
+        world.set.shared.members.set_read_last(Slot::new(0), true);
+        world.set.shared.loads.set_parity_agrees(false);
+        assert_eq!(read_members(&world, 4096), [0], "the resync writes it over the others");
+    }
 }

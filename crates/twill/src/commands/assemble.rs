@@ -7,18 +7,20 @@ mod zoned;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use engine::array::start::FoundRedo;
 use engine::members::MemberState;
-use layout::md_superblock::display_uuid;
+use layout::md_superblock::{DeviceRole, display_uuid};
 use layout::redo_log::StripeRange;
-use layout::units::Stripe;
+use layout::units::{Slot, Stripe};
 
 use super::output::Output;
+use super::waiting;
 use crate::arguments::{AssembleArguments, Choice};
 use crate::bytes;
-use crate::counted::counted;
+use crate::counted::{counted, slots_words};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::plain::plain;
@@ -36,9 +38,13 @@ use zoned::Zoned;
 /// Why the array, or the first of several, would not start.
 pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure> {
     remote::set(&arguments.choice.remote)?;
-    let candidates = read(&arguments.choice)?;
     let filter = filter(&arguments.choice)?;
-    let found = assemble(&candidates.read, &filter);
+    let look = || {
+        let candidates = read(&arguments.choice)?;
+        let found = assemble(&candidates.read, &filter);
+        Ok((candidates, found))
+    };
+    let (candidates, found) = waiting::look_until_there(&arguments.choice, Duration::ZERO, look, missing)?;
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
     let mut answer = answer(&candidates, &found, &in_use, &filter);
@@ -55,6 +61,32 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
         .map(|(array, in_use)| may_start(&candidates, array).and_then(|()| check_none(in_use)));
     let outcome = outcomes.try_for_each(|outcome| outcome).and_then(|()| zoned.may_start());
     outcome.map_err(Failure::answered)
+}
+
+/// Members that superblocks name and that are not there, in words; with too few of them to start, as the refusal says it.
+fn missing((candidates, found): &(Candidates, Found)) -> Option<String> {
+    let of_array = |array: &Assembly| {
+        let slots = missing_members(candidates, array);
+        (!slots.is_empty()).then(|| format!("{}: no member in {}", array.name, slots_words(&slots)))
+    };
+    let words: Vec<String> = found.arrays.iter().filter_map(of_array).collect();
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// Slots without a candidate that the newest superblock calls active. A member that is there and is not taken does not count:
+/// there is nothing to wait for.
+pub fn missing_members(candidates: &Candidates, array: &Assembly) -> Vec<Slot> {
+    let superblock = |index: &usize| candidates.read[*index].superblock.as_ref().ok();
+    let members = array.slots.iter().flatten().filter_map(superblock);
+    let Some(newest) = members.max_by_key(|superblock| superblock.events()) else { return Vec::new() };
+    let is_active = |slot: &Slot| newest.roles().any(|role| role == DeviceRole::Active(*slot));
+    let is_there = |slot: &Slot| {
+        let mut all = array.verdicts.iter().filter_map(|(index, _)| superblock(index));
+        all.any(|superblock| superblock.role() == DeviceRole::Active(*slot))
+    };
+    let slots = Slot::all().zip(&array.slots);
+    let empty = slots.filter(|(_, member)| member.is_none()).map(|(slot, _)| slot);
+    empty.filter(is_active).filter(|slot| !is_there(slot)).collect()
 }
 
 /// The candidates that a command line means.

@@ -50,5 +50,5 @@ pub fn accept(arguments: &AcceptDoubtArguments, output: Output) -> Result<(), Fa
 pub fn none_in_doubt(status: &ArrayStatus) -> Result<(), Failure> {
     let Some(doubts) = words::status::doubts(status) else { return Ok(()) };
     let failure = Failure::new(ExitKind::InDoubt, format!("{}: {doubts}", status.name));
-    Err(failure.help(words::status::DOUBT_HELP))
+    Err(failure.help(words::status::doubt_help(status)))
 }

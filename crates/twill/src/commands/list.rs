@@ -118,6 +118,7 @@ fn found(arguments: &ListArguments, served: &[ServedArray]) -> Result<Vec<FoundA
         uuid: None,
         name: None,
         force: false,
+        wait_members: None,
         remote: arguments.remote.clone(),
     };
     let candidates = read(&choice)?;

@@ -12,6 +12,7 @@ use crate::arguments::{
     AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
     StopArguments, member_path,
 };
+use crate::bytes;
 use crate::control::connect;
 use crate::counted::counted;
 use crate::exit::ExitKind;
@@ -145,8 +146,9 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
     if let (Some(most @ 1..), Some(least)) = (*rate, *rate_min)
         && least > most
     {
-        let message = "--rate-min is more than --rate";
-        return Err(Failure::new(ExitKind::Usage, message));
+        let (least, most) = (bytes::human(least), bytes::human(most));
+        let message = format!("--rate-min {least} is more than --rate {most}");
+        return Err(Failure::new(ExitKind::Usage, message).help("give a --rate-min up to --rate"));
     }
     let params = json!({
         "update_policy": policy, "avoid_slow": avoid_slow,

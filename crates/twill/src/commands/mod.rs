@@ -19,5 +19,6 @@ pub mod serve;
 pub mod ssdsim;
 pub mod status;
 pub mod target;
+mod waiting;
 pub mod zero_superblock;
 pub mod zones;

@@ -9,25 +9,28 @@ mod picked;
 mod remotes;
 mod signals;
 mod spares;
-mod waiting;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
+use std::time::Duration;
 
 use engine::array::assemble::Filter;
 use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
 use engine::members::load::UpdatePolicy;
 use host::machine::{MemoryLimit, check_memory};
+use layout::md_superblock::display_uuid;
 
 use super::host_access::host_access;
 use super::output::Output;
-use super::{assemble as choose, status};
+use super::{assemble as choose, status, waiting};
 use crate::arguments::{HostArguments, ServeArguments};
-use crate::control::{Server, file_name, own_folder};
+use crate::control::{Client, Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::own_files::PidFile;
@@ -37,6 +40,7 @@ use crate::probe::member_file::when_free;
 use crate::remote::{self, Attachment};
 use crate::service_manager;
 use crate::serving::{NvmeTcpOptions, ServeOptions, Serving, Stopped, block_device};
+use crate::status::ArrayStatus;
 use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
@@ -62,7 +66,10 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let mut arguments = arguments.clone();
     arguments.choice.members.retain(|member| !absent.contains(member));
     let arguments = &arguments;
-    let chosen = waiting::choose_when_there(arguments, &choose::filter(&arguments.choice)?)?;
+    let (choice, filter) = (&arguments.choice, choose::filter(&arguments.choice)?);
+    let patience = if choice.scan.is_some() { waiting::PATIENCE } else { Duration::ZERO };
+    let decide = || Picked::decide(choice, &filter);
+    let chosen = waiting::look_until_there(choice, patience, decide, Picked::missing)?;
     chosen.check(arguments)?;
     let warnings = chosen.warnings();
     for warning in &warnings {
@@ -71,10 +78,11 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let name = chosen.name().to_owned();
     let (sender, endings) = mpsc::channel();
     let watch = Watch::start(&sender, output, arguments.in_background)?;
-    let server = Server::bind(&match &arguments.control {
+    let control = match &arguments.control {
         Some(path) => absolute(path),
         None => own_folder()?.join(format!("{}.sock", file_name(&name))),
-    })?;
+    };
+    let server = Server::bind(&control).map_err(|failure| served_already(failure, &control, &chosen))?;
     let pid_file = arguments.pid_file.as_deref();
     let pid_file = pid_file.map(|path| PidFile::at(path, chosen.paths())).transpose()?;
     let filter = Filter { set_uuid: Some(chosen.set_uuid()), name: None, force: arguments.choice.force };
@@ -120,6 +128,19 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     drop(server);
     drop(pid_file);
     outcome
+}
+
+/// What a control socket that is in use means, if the array there is the one that was chosen.
+fn served_already(failure: Failure, control: &Path, chosen: &Picked) -> Failure {
+    let Ok(status) = Client::ask_briefly::<ArrayStatus>(control, "status") else { return failure };
+    if status.uuid != display_uuid(&chosen.set_uuid()) {
+        return failure;
+    }
+    let members: Vec<&str> = status.members.iter().filter_map(|member| member.path.as_deref()).collect();
+    let (name, pid, members) = (&status.name, status.pid, members.join(", "));
+    let message = format!("the array {name} is served already, by process {pid}, with {members}");
+    Failure::new(ExitKind::AlreadyExists, message)
+        .help(format!("twill status {name} says how it is; twill add or twill re-add gives it a member; twill stop {name} ends it"))
 }
 
 /// Refuses options that do not go together or not with this machine.
@@ -293,8 +314,22 @@ fn check_socket_place(path: &Path) -> Result<(), Failure> {
     match place.parent() {
         Some(folder) if !folder.is_dir() => cannot(ExitKind::NotFound, "there is no such folder"),
         _ if place.is_dir() => cannot(ExitKind::AlreadyExists, "it is a folder"),
-        _ => Ok(()),
+        _ => match place.symlink_metadata() {
+            Ok(found) if !found.file_type().is_socket() => {
+                cannot(ExitKind::AlreadyExists, "it is there already, and is no socket")
+            }
+            Ok(_) if is_answered(&place) => {
+                cannot(ExitKind::AlreadyExists, "an array or another program is served there")
+            }
+            _ => Ok(()), // a socket that a killed server left behind is replaced
+        },
     }
+}
+
+/// Whether a program listens at a socket, and not just one that was killed a moment ago.
+fn is_answered(place: &Path) -> bool {
+    let connect = || UnixStream::connect(place).map_or(Ok(()), Err);
+    when_free(|_: &UnixStream| true, connect).is_err()
 }
 
 /// Refuses addresses that another program listens at or that are not this machine's, before the start writes to members.

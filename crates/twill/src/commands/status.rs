@@ -19,7 +19,7 @@ use crate::plain::plain;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
 use crate::words::{
     self,
-    status::{DELETED, DOUBT_HELP, headline},
+    status::{DELETED, doubt_help, headline},
 };
 
 /// How often a watcher looks.
@@ -30,7 +30,8 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 /// # Errors
 /// No such array.
 pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
-    let which = Which { control: arguments.control.as_deref(), array: arguments.array.as_deref() };
+    let (control, array) = (arguments.control.as_deref(), arguments.array.as_deref());
+    let which = Which { control, array, by_option: false };
     if arguments.watch || arguments.wait {
         return watch(&mut control::connect(which)?, arguments, output);
     }
@@ -256,7 +257,7 @@ fn status_words(status: &ArrayStatus) -> String {
         text += &format!("  redo log: {redo}\n");
     }
     if let Some(doubts) = words::status::doubts(status) {
-        text += &format!("  {doubts}\n    {DOUBT_HELP}\n");
+        text += &format!("  {doubts}\n    {}\n", doubt_help(status));
     }
     for taken in &status.taken_by_force {
         text += &format!("  {}\n", plain(taken));

@@ -39,9 +39,13 @@ impl Client {
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     let message = format!("no array is served with the control socket {}", path.display());
-                    Err(Failure::new(ExitKind::NotFound, message))
+                    let failure = Failure::new(ExitKind::NotFound, message);
+                    Err(failure.help("twill list --json names the control sockets of served arrays"))
                 }
-                _ => Err(Failure::from_io("connect to", path, &error)),
+                _ => {
+                    let failure = Failure::from_io("connect to", path, &error);
+                    Err(failure.help("it is the user that serves the array, or root, who may use its socket"))
+                }
             },
         }
     }
@@ -126,13 +130,15 @@ pub struct Which<'a> {
     pub control: Option<&'a Path>,
     /// Its name.
     pub array: Option<&'a str>,
+    /// The name is given with --array, since what has no option is a member.
+    pub by_option: bool,
 }
 
 /// Connects to the array that a command line means.
 ///
 /// # Errors
 /// [`ExitKind::NotFound`] and [`ExitKind::Ambiguous`], with what is served.
-pub fn connect(Which { control, array }: Which<'_>) -> Result<Client, Failure> {
+pub fn connect(Which { control, array, by_option }: Which<'_>) -> Result<Client, Failure> {
     if let Some(path) = control {
         let mut client = Client::connect(path)?;
         // A socket and a name were given: both must be right, or a command would hit the wrong array.
@@ -141,7 +147,8 @@ pub fn connect(Which { control, array }: Which<'_>) -> Result<Client, Failure> {
             if served.as_deref().map(file_name) != Some(file_name(name)) {
                 let (served, path) = (served.unwrap_or_default(), path.display());
                 let message = format!("the array at {path} is {served:?}, not {name:?}");
-                return Err(Failure::new(ExitKind::NotFound, message));
+                let failure = Failure::new(ExitKind::NotFound, message);
+                return Err(failure.help("leave out the name or the socket, whichever is wrong"));
             }
         }
         return Ok(client);
@@ -149,7 +156,8 @@ pub fn connect(Which { control, array }: Which<'_>) -> Result<Client, Failure> {
     let all = served();
     let names = || all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let help = || match all.is_empty() {
-        true => "none is served".to_owned(),
+        true => "none is served; start one with twill serve".to_owned(),
+        false if by_option => format!("served: {}; say which with --array NAME or --control PATH", names()),
         false => format!("served: {}; say which by its name, or with --control", names()),
     };
     match (array, all.as_slice()) {

@@ -1,6 +1,6 @@
 //! The one array that candidates make, and whether it may start.
 
-use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
+use engine::array::assemble::{Assembly, Filter, Found, Refusal, Verdict, assemble};
 use engine::events::Event;
 use layout::md_superblock::{Superblock, display_uuid};
 use layout::units::Slot;
@@ -122,6 +122,12 @@ pub fn may_start(candidates: &Candidates, array: &Assembly) -> Result<(), Failur
     let failure = Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"));
     let forced = Filter { set_uuid: Some(array.set_uuid), name: None, force: true };
     let forced = assemble(&candidates.read, &forced).arrays;
+    let failure = match refusal {
+        Refusal::NotEnoughMembers { .. } => failure
+            .help("bring members back: twill assemble --explain says which are missing or stale, and why"),
+        Refusal::Split { .. } => failure,
+        _ => failure.help("the members have md's format: mdadm may run it, or put it right"),
+    };
     let Some(forced) = forced.first().filter(|forced| forced.start.is_ok()) else { return Err(failure) };
     let is_stale = |index: &usize| !array.slots.contains(&Some(*index));
     let stale = forced.slots.iter().flatten().filter(|index| is_stale(index));

@@ -156,7 +156,7 @@ impl MemberFile {
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             let what = if kind.is_dir() { "is a folder" } else { "is neither a file nor a block device" };
-            return Err(Problem::new(ExitKind::NotAMember, path, what));
+            return Err(Problem::new(ExitKind::NotAMember, path, what).help("name a file or a block device"));
         }
         let exclusive = if kind.is_block_device() { of_devices } else { OFlags::empty() };
         // NONBLOCK: what is behind the name may have become a pipe meanwhile.

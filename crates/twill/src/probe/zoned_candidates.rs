@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use engine::array::assemble::{Filter, Verdict};
 use engine::array::zoned::assemble::{ZonedAssembly, ZonedCandidate, ZonedRefusal, assemble_zoned};
 use layout::md_superblock::display_uuid;
+use layout::units::Slot;
+use layout::zoned::MemberState;
 
 use super::member_file::MemberFile;
 use super::zoned::superblock_of;
@@ -85,6 +87,18 @@ impl ZonedChosen {
         let Some(array) = arrays.pop() else { return Ok(None) };
         may_start(&candidates, &array)?;
         Ok(Some(ZonedChosen { candidates, array }))
+    }
+
+    /// Slots whose member is not there, and that the array does not call failed.
+    pub fn missing_members(&self) -> Vec<Slot> {
+        let (array, is_stale) =
+            (&self.array, |slot: usize| self.array.stale.iter().any(|(stale, _)| *stale == slot));
+        let listed = array.speaker.members.iter().filter(|member| member.state == MemberState::InSync);
+        let slots = listed.filter_map(|member| member.slot).map(usize::from);
+        slots
+            .filter(|slot| array.slots.get(*slot) == Some(&None) && !is_stale(*slot))
+            .map(Slot::of_index)
+            .collect()
     }
 
     /// The path of the member in a slot.

@@ -25,8 +25,18 @@ pub fn set(
     limits: &NewLimits,
 ) -> Result<(), Failure> {
     if avoid_slow == Some(true) && !array.host.shared.intent.is_used() {
-        let message = "reads cannot avoid slow members: with --consistency-policy none, parity may be wrong after a crash";
-        return Err(Failure::new(ExitKind::Unsupported, message));
+        let (why, help) = match array.host.shared.geometry.parity_chunks() {
+            0 => (
+                format!("what a slow member holds is made from parity, which a {} has not", array.level()),
+                "leave --avoid-slow out",
+            ),
+            _ => (
+                "under --consistency-policy none parity may be wrong after a crash".to_owned(),
+                "stop the array and serve it without --consistency-policy none",
+            ),
+        };
+        let message = format!("--avoid-slow on: reads cannot avoid slow members: {why}");
+        return Err(Failure::new(ExitKind::Unsupported, message).help(help));
     }
     let loads = &array.host.shared.loads;
     if let Some(policy) = policy {
@@ -46,8 +56,17 @@ pub fn set(
 /// There is no such member, or the array needs it, or what it costs.
 pub fn fail(array: &ManagedArray, member: &str, force: bool) -> Result<(), Failure> {
     let slot = array.slot(member)?;
+    let needed = || {
+        let member = array.words(member, slot);
+        let message = format!("member {member} cannot fail: the array would be lost without it");
+        Err(Failure::new(ExitKind::WouldLoseData, message).help(array.needed_help()))
+    };
+    // Asked here first: the engine takes an error of the member for the reason, and the array would be said to be failing.
+    if is_needed(array, slot) {
+        return needed();
+    }
     if let Some(cost) = doubt::cost_without(array, slot).filter(|_| !force) {
-        let message = format!("member {member} is not failed: {cost}");
+        let message = format!("member {} is not failed: {cost}", array.words(member, slot));
         let help = "let the resync end first: twill status --wait; --force fails the member now";
         return Err(Failure::new(ExitKind::WouldDoubt, message).help(help));
     }
@@ -55,15 +74,15 @@ pub fn fail(array: &ManagedArray, member: &str, force: bool) -> Result<(), Failu
         .shards
         .run_on(0, move |_| async move { manager().membership().fail(slot, "an operator said so").await });
     match failing.map_err(gone)? {
-        Failing::Needed => {
-            let message = format!("member {member} cannot fail: the array would be lost without it");
-            Err(Failure::new(ExitKind::WouldLoseData, message).help("replace it instead: twill replace"))
-        }
+        Failing::Needed => needed(),
         Failing::Failed => {
             array.host.shared.cache.clear();
             let host = array.host.clone();
             let settled = array.shards.run_on(0, move |_| async move { host.shared.members.settled().await });
-            let lost = |_| Failure::new(ExitKind::IoError, "the superblocks cannot be written");
+            let lost = |_| {
+                let failure = Failure::new(ExitKind::IoError, "the superblocks cannot be written");
+                failure.help("twill events says at which members; nothing is acknowledged any more")
+            };
             settled.map_err(gone)?.map_err(lost)
         }
     }
@@ -100,12 +119,23 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<Vec<PathBuf>, Failur
             .run_on(0, move |_| async move { manager().membership().remove(slot).await })
             .map_err(gone)?;
         if !is_removed {
-            let message = format!("member {member} is in use");
-            return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first: twill fail"));
+            let message = format!("member {} is in use", array.words(member, slot));
+            let failure = Failure::new(ExitKind::MemberInUse, message);
+            return Err(match is_needed(array, slot) {
+                true => failure.help(format!("the array would be lost without it; {}", array.needed_help())),
+                false => failure.help("fail it first: twill fail"),
+            });
         }
         removed.extend(path);
     }
     Ok(removed)
+}
+
+/// Whether the array would be lost without a member.
+fn is_needed(array: &ManagedArray, slot: Slot) -> bool {
+    let members = &array.host.shared.members;
+    let is_out = |other| other == slot || members.state(other) != MemberState::InSync;
+    members.state(slot) == MemberState::InSync && !array.host.shared.geometry.survives(is_out)
 }
 
 /// Removes failed members without a slot: those that `is_meant` names.

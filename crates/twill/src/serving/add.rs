@@ -5,16 +5,21 @@ use std::path::Path;
 use std::rc::Rc;
 
 use engine::array::membership::NotAdded;
+use engine::members::MemberState;
 use host::device::{HostDevice, SharedDevice};
-use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
+use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock, SuperblockError};
 
-use super::managed::ManagedArray;
+use super::doubt;
+use super::managed::{ManagedArray, slot_of};
 use super::manager::{gone, manager};
 use super::open::open_free_device;
+use crate::bytes;
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::clearing::Clearing;
-use crate::probe::member_file::MemberFile;
+use crate::probe::contents::check_empty;
+use crate::probe::member_file::{MemberFile, when_free};
 use crate::probe::signatures::{self, Signature};
 use crate::probe::superblocks::{self, superblock_of};
 
@@ -27,21 +32,24 @@ pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<Clearing, F
     let name = path.display().to_string();
     let problem = |kind, message: String| Failure::new(kind, format!("{name}: {message}"));
     if array.read_only {
-        return Err(problem(ExitKind::MemberInUse, "the array is read-only".into()));
+        return Err(read_only(&name));
     }
     if array.host.shared.geometry.losses_survived() == 0 {
         let message = "a spare cannot help a RAID-0: the contents of a failed member are lost";
-        return Err(problem(ExitKind::BadGeometry, message.into()));
+        let help = "twill create makes an array of another level; copy the data there";
+        return Err(problem(ExitKind::BadGeometry, message.into()).help(help));
     }
     let refused = |wrong| Failure::from_problems("the device cannot be added", vec![wrong]);
+    check_new(array, path).map_err(refused)?;
+    let uuid = *uuid::Uuid::new_v4().as_bytes();
+    check_size(array, path, uuid).map_err(refused)?;
     let found = former_contents(array, path, force).map_err(refused)?;
     let device = open_new(array, path).map_err(refused)?;
     check_blocks(array, &name, &device)?;
     let bytes = device.info().size_bytes;
-    let uuid = *uuid::Uuid::new_v4().as_bytes();
     let clearing = match array.superblock().map(|own| own.for_new_device(0, uuid, bytes)) {
         Some(Ok(superblock)) => Clearing::of(&found, &superblock),
-        Some(Err(error)) => return Err(problem(ExitKind::BadGeometry, error.to_string())),
+        Some(Err(error)) => return Err(refused(unfit(array, path, bytes, &error))),
         None => Clearing::default(),
     };
     clear(array, path, &clearing.ranges).map_err(refused)?;
@@ -51,11 +59,36 @@ pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<Clearing, F
     });
     match added? {
         Ok(_) => Ok(clearing),
-        Err(error @ (NotAdded::NoNumber | NotAdded::Unfit(_))) => {
-            Err(problem(ExitKind::BadGeometry, error.to_string()))
-        }
-        Err(error) => Err(problem(ExitKind::IoError, error.to_string())),
+        Err(NotAdded::Unfit(error)) => Err(refused(unfit(array, path, bytes, &error))),
+        Err(error @ NotAdded::NoNumber) => Err(problem(ExitKind::BadGeometry, error.to_string())
+            .help("remove failed members and spares first: twill remove")),
+        Err(error) => Err(problem(ExitKind::IoError, error.to_string()).help("twill events says more")),
     }
+}
+
+/// An act that writes to members of an array that is served read-only.
+pub(super) fn read_only(name: &str) -> Failure {
+    let failure = Failure::new(ExitKind::MemberInUse, format!("{name}: the array is served read-only"));
+    failure.help("stop the array and serve it without --read-only")
+}
+
+/// Refuses a device that is too small, before it is opened to be written.
+fn check_size(array: &ManagedArray, path: &Path, uuid: [u8; 16]) -> Result<(), Problem> {
+    let bytes = MemberFile::open(path)?.device_bytes;
+    let Some(own) = array.superblock() else { return Ok(()) };
+    own.for_new_device(0, uuid, bytes).map(drop).map_err(|error| unfit(array, path, bytes, &error))
+}
+
+/// Why a device cannot have what the array needs.
+fn unfit(array: &ManagedArray, path: &Path, bytes: u64, error: &SuperblockError) -> Problem {
+    let own = array.superblock();
+    let needed = own.map(|own| own.data_offset().bytes() + own.size().bytes());
+    let Some(needed) = needed.filter(|needed| bytes < *needed) else {
+        return Problem::new(ExitKind::BadGeometry, path, error.to_string()).help("take a larger device");
+    };
+    let what = format!("has {}, needs at least {}", bytes::human(bytes), bytes::human(needed));
+    Problem::new(ExitKind::BadGeometry, path, what)
+        .help("take a larger device: the array uses as much of each")
 }
 
 /// What a device held before. Without `force` only a device without contents, or with a superblock of this array, is taken.
@@ -64,27 +97,67 @@ fn former_contents(array: &ManagedArray, path: &Path, force: bool) -> Result<Vec
     let own = array.superblock().map(|own| own.set_uuid());
     let is_own = superblock_of(&member).is_ok_and(|superblock| Some(superblock.set_uuid()) == own);
     if is_own && !force {
-        return Ok(Vec::new());
+        return match doubt::stripes(array) {
+            0 => Ok(Vec::new()),
+            stripes => Err(only_copy(path, stripes)),
+        };
     }
     let found = signatures::find(&member).map_err(|error| Problem::from_io(path, "read", &error))?;
-    if force || found.is_empty() {
+    if force {
         return Ok(found);
     }
-    let words: Vec<&str> = found.iter().map(|signature| signature.words.as_str()).collect();
-    let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", words.join(", ")));
-    Err(problem.help("--force overwrites what is there"))
+    let refused = check_empty(&member, &found);
+    if refused.is_err() {
+        // What --force cannot change is said first: another program may have it.
+        when_free(
+            |problem: &Problem| problem.kind == ExitKind::MemberInUse,
+            || MemberFile::check_free(path),
+        )?;
+    }
+    refused.map(|()| found)
 }
 
 /// Opens a device that comes to the array. A device that the array has already is refused at once, without waiting for it.
 pub(super) fn open_new(array: &ManagedArray, path: &Path) -> Result<SharedDevice, Problem> {
+    check_new(array, path)?;
+    open_free_device(path)
+}
+
+/// Refuses a device that the array has already.
+fn check_new(array: &ManagedArray, path: &Path) -> Result<(), Problem> {
     let identity = MemberFile::open(path)?.identity;
     let names: Vec<String> = array.known.lock().devices.keys().cloned().collect();
     let is_it =
         |name: &&String| MemberFile::open(Path::new(name)).is_ok_and(|known| known.identity == identity);
-    let Some(name) = names.iter().find(is_it) else { return open_free_device(path) };
-    let problem =
-        Problem::new(ExitKind::MemberInUse, path, format!("is a device of this array already, as {name}"));
-    Err(problem.help("if it is a failed member, remove it first: twill remove failed"))
+    let Some(name) = names.iter().find(is_it) else { return Ok(()) };
+    let slot = slot_of(&array.known.lock().paths, name);
+    let state = slot.map(|slot| (slot, array.host.shared.members.state(slot)));
+    let of_path = if Path::new(name) == path { String::new() } else { format!(", as {name}") };
+    let (what, help) = match state {
+        Some((slot, MemberState::InSync | MemberState::Recovering)) => {
+            (format!("is a member of this array already, in slot {slot}"), "name another device")
+        }
+        Some((slot, _)) => (
+            format!("is a failed member of this array, in slot {slot}"),
+            "remove it first: twill remove failed; then twill re-add or twill add takes it",
+        ),
+        None => (
+            "is a spare or a former member of this array already".to_owned(),
+            "twill detail lists it; if it is faulty, remove it first: twill remove failed",
+        ),
+    };
+    Err(Problem::new(ExitKind::MemberInUse, path, what + &of_path).help(help))
+}
+
+/// A former member, while stripes are in doubt: parity does not tell what it holds there, and a rebuild writes over it.
+fn only_copy(path: &Path, stripes: u64) -> Problem {
+    let stripes = counted(stripes, "stripe");
+    let what = format!(
+        "was a member of this array, {stripes} are in doubt, and it may hold the only copy of what belongs there"
+    );
+    Problem::new(ExitKind::NeedsForce, path, what).help(
+        "twill re-add takes it back with what it holds, if the array has a bitmap; else copy the device first (dd): --force gives up what it holds",
+    )
 }
 
 /// Refuses a device with larger blocks than the array's: it could not take every write.

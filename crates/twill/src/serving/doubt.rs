@@ -46,9 +46,12 @@ pub(super) fn cost_without(array: &ManagedArray, slot: Slot) -> Option<String> {
         return None;
     }
     let stripes = shared.consistency.stripes_in_doubt(geometry.stripes());
+    let has_bitmap = array.ask(|manager| manager.writer().bitmap().is_some()).unwrap_or(false);
+    let until =
+        if has_bitmap { "until it is back" } else { "any more: without a bitmap it does not come back" };
     (stripes > 0).then(|| {
         format!(
-            "the parity of {} is not made yet, so up to {} that it holds there could not be read until it is back",
+            "the parity of {} is not made yet, so up to {} that it holds there could not be read {until}",
             counted(stripes, "stripe"),
             bytes::human(stripes.saturating_mul(u64::from(geometry.chunk_bytes()))),
         )
@@ -76,8 +79,14 @@ pub fn accept(array: &ManagedArray, ranges: &[DoubtRange]) -> Result<u64, Failur
         let range = StripeRange { first: range.first, end: range.last.saturating_add(1) };
         let ended = array.shards.run_on(0, move |_| async move { manager().accept_doubt(range).await });
         accepted += ended.map_err(gone)?.map_err(|reason| match reason {
-            NotAccepted::Whole => Failure::new(ExitKind::MemberInUse, reason.to_string()),
-            NotAccepted::Lost => Failure::new(ExitKind::IoError, reason.to_string()),
+            NotAccepted::Whole => {
+                let failure = Failure::new(ExitKind::MemberInUse, reason.to_string());
+                failure.help("nothing is to be done; twill status says how the array is")
+            }
+            NotAccepted::Lost => {
+                let failure = Failure::new(ExitKind::IoError, reason.to_string());
+                failure.help("twill events says at which members; the stripes stay in doubt")
+            }
         })?;
     }
     if accepted > 0 {

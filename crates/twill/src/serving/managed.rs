@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::members::MemberState;
 use host::array::HostArray;
 use host::shard::Shards;
 use layout::md_superblock::Superblock;
@@ -54,6 +55,51 @@ impl ManagedArray {
             let message = format!("{member} is not a member of the array");
             Failure::new(ExitKind::NotFound, message).help("name a slot or a path that `twill detail` lists")
         })
+    }
+
+    /// The member that an operator named, by its path: a slot alone says nothing about which drive it is.
+    pub(super) fn words(&self, member: &str, slot: Slot) -> String {
+        let path = self.known.lock().paths.get(slot.index()).cloned().flatten();
+        match path {
+            Some(_) if member.parse() != Ok(slot) => member.to_owned(),
+            Some(path) => format!("{} (slot {slot})", path.display()),
+            None => format!("in slot {slot}, which is empty,"),
+        }
+    }
+
+    /// Paths of members that failed, and empty slots; empty while the array is whole.
+    pub(super) fn missing_words(&self) -> String {
+        let known = self.known.lock();
+        let states = self.host.shared.members.states();
+        let missing =
+            (0..).zip(&states).filter_map(|(slot, state): (usize, _)| match (state, &known.paths[slot]) {
+                (MemberState::Failed | MemberState::Missing, Some(path)) => {
+                    Some(format!("{} (slot {slot})", path.display()))
+                }
+                (MemberState::Failed | MemberState::Missing, None) => Some(format!("slot {slot} (empty)")),
+                _ => None,
+            });
+        missing.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What an operator does about a member without which the array would be lost.
+    pub(super) fn needed_help(&self) -> String {
+        let missing = self.missing_words();
+        match self.host.shared.geometry.losses_survived() {
+            0 => format!(
+                "a {} has no redundancy: copy what it holds elsewhere while the member can be read",
+                self.level()
+            ),
+            _ if missing.is_empty() => "replace it instead: twill replace".to_owned(),
+            _ => format!(
+                "bring back or replace what is missing first ({missing}): twill re-add, or twill add DEVICE and twill status --wait"
+            ),
+        }
+    }
+
+    /// The level as operators write it: RAID-5.
+    pub(super) fn level(&self) -> String {
+        self.host.shared.geometry.level().to_string().replace("raid", "RAID-")
     }
 }
 

@@ -7,7 +7,7 @@ use engine::array::re_add::Refused;
 use engine::members::MemberState;
 
 use super::acts::remove;
-use super::add::{check_blocks, offer, open_new};
+use super::add::{check_blocks, offer, open_new, read_only};
 use super::managed::ManagedArray;
 use super::manager::manager;
 use crate::exit::ExitKind;
@@ -24,20 +24,20 @@ use crate::probe::superblocks::superblock_of;
 pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let name = path.display().to_string();
     if array.read_only {
-        return Err(Failure::new(ExitKind::MemberInUse, format!("{name}: the array is read-only")));
+        return Err(read_only(&name));
     }
     let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
     // Held until the array has it: a namespace that this process has reserved stays reserved.
     let looked_at = MemberFile::open(path).map_err(cannot)?;
-    let superblock = superblock_of(&looked_at).map_err(cannot)?;
+    let superblock = superblock_of(&looked_at).map_err(|problem| cannot(not_a_member(problem)))?;
     let record = record_of(&looked_at, &superblock);
-    remove_failed(array, &name)?;
-    // Asked before it is locked, so that a refused device is not touched.
+    // Asked before it is locked or removed, so that a refused device is not touched.
     let judged = array.ask(move |manager| {
         let generations = record.as_ref().map(|record| &record.generations);
-        manager.membership().may_re_add(&superblock, generations)
+        manager.membership().may_return(&superblock, generations)
     })?;
     judged.map_err(|refused| cannot(problem(path, &refused)))?;
+    remove_failed(array, &name)?;
     let device = open_new(array, path).map_err(cannot)?;
     check_blocks(array, &name, &device)?;
     // Locked now: no other program changes it from here on.
@@ -57,8 +57,13 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
         Err(NotAdded::Device(error)) => Err(Failure::new(
             ExitKind::IoError,
             format!("{name}: the member is not re-added: its superblock cannot be written: {error}"),
-        )),
-        Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
+        )
+        .help("take another device: twill add")),
+        Err(error) => {
+            let failure =
+                Failure::new(ExitKind::IoError, format!("{name}: the member is not re-added: {error}"));
+            Err(failure.help("twill events says more"))
+        }
     }
 }
 
@@ -79,8 +84,23 @@ fn problem(path: &Path, refused: &Refused) -> Problem {
         Refused::LacksMore(_) => ExitKind::LacksMore,
     };
     let problem = Problem::new(kind, path, refused.to_string());
-    match refused {
-        Refused::LacksMore(_) => problem.help("`twill add` rebuilds all of it"),
-        Refused::NotOurs(_) | Refused::Taken(_) => problem,
+    problem.help(match refused {
+        Refused::LacksMore(_) => {
+            "twill add rebuilds all of it, after twill remove failed if it is still listed; what it holds is lost then"
+        }
+        Refused::NotOurs(_) => {
+            "twill examine says what it belongs to; twill add --force takes it as a new member, and what it holds is lost"
+        }
+        Refused::Taken(_) => {
+            "twill detail lists the members; to have this one in the place of another: twill fail that, twill remove failed, twill re-add"
+        }
+    })
+}
+
+/// What has no superblock may still come as a new member.
+fn not_a_member(problem: Problem) -> Problem {
+    match problem.kind {
+        ExitKind::NotAMember if problem.help.is_none() => problem.help("twill add takes it as a new member"),
+        _ => problem,
     }
 }

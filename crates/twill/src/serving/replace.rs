@@ -17,7 +17,8 @@ use crate::failure::Failure;
 /// There is no such member or spare, the member is not in sync, or the device is refused.
 pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: bool) -> Result<(), Failure> {
     let slot = array.slot(member)?;
-    let refused = |refused: NotReplaced| refusal(member, &refused);
+    let words = array.words(member, slot);
+    let refused = |refused: NotReplaced| refusal(&words, &refused);
     // Asked before `add` writes to the device.
     array.ask(move |manager| manager.replacements().may_replace(slot))?.map_err(refused)?;
     let number = match with {
@@ -60,8 +61,14 @@ fn refusal(member: &str, refused: &NotReplaced) -> Failure {
         NotReplaced::NoSpare => ExitKind::NotFound,
     };
     let failure = Failure::new(kind, format!("member {member} is not replaced: {refused}"));
-    match refused {
-        NotReplaced::NoSpare => failure.help("it has just taken another slot: see `twill status`"),
-        _ => failure,
-    }
+    failure.help(match refused {
+        NotReplaced::NoSpare => "it has just taken another slot: see `twill status`",
+        NotReplaced::NoRedundancy => {
+            "copy the data to another array; or stop this one and copy the member to a device of the same size (dd)"
+        }
+        NotReplaced::ReadOnly => "stop the array and serve it without --read-only",
+        NotReplaced::NotInSync(_) => "let it be rebuilt, or remove it (twill remove failed) and twill add DEVICE",
+        NotReplaced::Already(_) => "twill status shows how far it is; twill remove with the new device calls it off",
+        NotReplaced::Changing(_) => "try again in a moment",
+    })
 }

@@ -68,7 +68,7 @@ impl ServedArray {
     pub fn add(&self, path: &Path, force: bool) -> Result<Clearing, Failure> {
         match self {
             ServedArray::InPlace(array) => add::add(array, path, force),
-            ServedArray::Zoned(array) => Err(array.refuse("add")),
+            ServedArray::Zoned(array) => Err(array.refuse_device("add", &path.display().to_string())),
         }
     }
 
@@ -93,7 +93,7 @@ impl ServedArray {
     pub fn re_add(&self, path: &Path) -> Result<(), Failure> {
         match self {
             ServedArray::InPlace(array) => re_add::re_add(array, path),
-            ServedArray::Zoned(array) => Err(array.refuse("re-add")),
+            ServedArray::Zoned(array) => Err(array.refuse_device("re-add", &path.display().to_string())),
         }
     }
 
@@ -104,7 +104,7 @@ impl ServedArray {
     pub fn replace(&self, member: &str, with: Option<&Path>, force: bool) -> Result<(), Failure> {
         match self {
             ServedArray::InPlace(array) => replace::replace(array, member, with, force),
-            ServedArray::Zoned(array) => Err(array.refuse("replace")),
+            ServedArray::Zoned(array) => Err(array.refuse_device("replace", member)),
         }
     }
 

@@ -34,18 +34,25 @@ impl ManagedZones {
     /// Stops using a member.
     pub(super) fn fail(&self, member: &str) -> Result<(), Failure> {
         let slot = self.slot(member)?;
+        let needed = || {
+            let member = self.words(member, slot);
+            let message = format!("member {member} cannot fail: the array would be lost without it");
+            Err(Failure::new(ExitKind::WouldLoseData, message)
+                .help("bring back the members that are missing first: stop the array and serve it with them"))
+        };
+        // Asked here first: the engine takes an error of the member for the reason, and the array would be said to be failing.
+        let shared = &self.array.shared;
+        let out = shared.members.states().iter().filter(|state| **state != MemberState::InSync).count();
+        if shared.members.state(slot) == MemberState::InSync && out >= shared.config.losses_survived() {
+            return needed();
+        }
         let failing = self
             .array
             .ask(move |running| async move { running.fail(slot, "an operator said so").await })
             .map_err(gone)?;
         match failing {
             Ok(Failing::Failed) => Ok(()),
-            Ok(Failing::Needed) => {
-                let message = format!("member {member} cannot fail: the array would be lost without it");
-                Err(Failure::new(ExitKind::WouldLoseData, message).help(
-                    "bring back the members that are missing first: stop the array and serve it with them",
-                ))
-            }
+            Ok(Failing::Needed) => needed(),
             Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
         }
     }
@@ -60,7 +67,7 @@ impl ManagedZones {
         } else {
             let slot = self.slot(member)?;
             if !is_failed(&slot) {
-                let message = format!("member {member} is in use");
+                let message = format!("member {} is in use", self.words(member, slot));
                 return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first: twill fail"));
             }
             vec![slot]
@@ -87,8 +94,20 @@ impl ManagedZones {
         self.array.ask(|running| async move { running.check_state() }).map_err(gone)
     }
 
+    /// As [`ManagedZones::refuse`], of an act on a device.
+    pub(super) fn refuse_device(&self, act: &str, device: &str) -> Failure {
+        let failure = self.refuse(act);
+        Failure { message: format!("{device}: {}", failure.message), ..failure }
+    }
+
     /// Why an act that the engine of zoned arrays has no way to do yet is refused.
     pub(super) fn refuse(&self, act: &str) -> Failure {
+        let help = match act {
+            "add" | "replace" => "copy the data to a new array while this one can be read: twill create",
+            "re-add" => "twill stop, then twill serve with all members",
+            "repair" => "twill check says what does not agree",
+            _ => "twill status says how the array is",
+        };
         let why = match act {
             "add" | "replace" => {
                 "a new member's columns would have to be rebuilt, and no rebuild of zoned arrays exists yet"
@@ -103,7 +122,7 @@ impl ManagedZones {
             "accept-doubt" => "a write of a zoned array never leaves a stripe in doubt",
             _ => "the engine of zoned arrays does not do it yet",
         };
-        Failure::new(ExitKind::Unsupported, format!("{act} is not for this zoned array: {why}"))
+        Failure::new(ExitKind::Unsupported, format!("{act} is not for this zoned array: {why}")).help(help)
     }
 
     /// Finishes what is in flight and writes the last superblocks. Whether everything is durable.
@@ -116,6 +135,15 @@ impl ManagedZones {
                 Err(Failure::new(ExitKind::IoError, message)
                     .help("what was flushed is safe; the next start finds out what else is there"))
             }
+        }
+    }
+
+    /// The member that an operator named, by its path.
+    fn words(&self, member: &str, slot: usize) -> String {
+        match &self.known.lock().paths[slot] {
+            Some(path) if member.parse() == Ok(slot) => format!("{} (slot {slot})", path.display()),
+            Some(_) => member.to_owned(),
+            None => format!("in slot {slot}, which is empty,"),
         }
     }
 

@@ -218,9 +218,24 @@ pub fn redo_log(status: &ArrayStatus) -> Option<String> {
     joined(log.into_iter())
 }
 
-/// What ends doubt, best first.
-pub const DOUBT_HELP: &str = "bring the missing member back: twill re-add, or serve the array with it; or overwrite these stripes; \
-                              or, if it does not come back, let what parity makes count as right: twill accept-doubt";
+/// What ends doubt, best first. A member that failed comes back only with a bitmap, and only while no other has its slot.
+pub fn doubt_help(status: &ArrayStatus) -> String {
+    let other = status.members.iter().find(|member| member.state == MemberHealth::Recovering);
+    let back = match (&status.bitmap, other.and_then(|member| member.path.as_deref())) {
+        (None, _) => "without a bitmap a member that failed does not come back with what it holds: overwrite these stripes".to_owned(),
+        (Some(_), None) => {
+            "bring the missing member back: twill re-add, or serve the array with it; or overwrite these stripes".to_owned()
+        }
+        (Some(_), Some(other)) => {
+            let other = plain(other);
+            format!(
+                "bring the missing member back: twill fail {other}, which has its slot, twill remove failed, then twill re-add; or \
+                 overwrite these stripes"
+            )
+        }
+    };
+    format!("{back}; or, if it does not come back, let what parity makes count as right: twill accept-doubt")
+}
 
 /// Which stripes are in doubt, and what that means, if any are.
 pub fn doubts(status: &ArrayStatus) -> Option<String> {

@@ -45,7 +45,8 @@ fn too_few_members_are_refused() {
     let world = World::new();
     let members = world.array(4);
     world.twill(&["assemble"], &members[..3]).succeeds();
-    let run = world.refused(5, &["2 of 4", "[2, 3]"], &["assemble", "--explain"], &members[..2]);
+    let run =
+        world.refused(5, &["2 of 4", "slots 2, 3 are missing"], &["assemble", "--explain"], &members[..2]);
     assert!(run.stdout.contains("m0: slot 0") && run.stdout.contains("slot 3: empty"), "{run:?}");
     let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
     world.refused(5, &["2 of 4"], &serve, &members[..2]);

@@ -87,6 +87,9 @@ fn wrong_command_lines_are_refused_and_change_no_byte() {
         if run.code != *code || !missing.is_empty() || !run.stderr.starts_with("twill: ") && run.code != 2 {
             wrong.push(format!("{line}: code {} for {code}, lacks {missing:?}: {}", run.code, run.stderr));
         }
+        if *code != 2 && !world.names_next_step(&words) {
+            wrong.push(format!("{line}: no next step: {}", run.stderr));
+        }
         assert!(world.contents() == before, "{line} changed something");
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), ROWS.len(), wrong.join("\n"));

@@ -74,7 +74,9 @@ const ROWS: &[Row] = &[
     ("dev_number", 160, 4, 4000, One, 0, "dev_number is 4000"),
     ("cnt_corrected_read", 164, 4, 5, All, 0, "would start\n"),
     ("device_uuid", 168, 8, 7, One, 0, "would start\n"),
-    ("devflags", 184, 1, 3, All, 0, "would start\n"),
+    ("devflags: write-mostly", 184, 1, 1, All, 0, "would start\n"),
+    ("devflags: failfast", 184, 1, 2, All, 0, "would start\n"),
+    ("devflags: others", 184, 1, 0xfc, All, 0, "would start\n"),
     ("bblog_shift", 185, 1, 40, One, 0, "bblog_shift is 40"),
     ("bblog_size", 186, 2, 60_000, One, 0, "lies over"),
     ("bblog_offset", 188, 4, 0, One, 0, "would start\n"),
@@ -146,4 +148,30 @@ fn the_recorded_block_is_the_least_that_clients_may_address() {
     server.stop();
     assert_eq!(world.bytes("m0", AT + 224, 4), [0, 16, 0, 0], "kept");
     assert_eq!(world.bytes("m0", AT + 184, 1), [3], "kept");
+}
+
+/// Both copies are whole, but for a block that each has of its own: what is read says where.
+#[test]
+fn a_write_mostly_member_of_a_mirror_is_read_only_if_no_other_can_be() {
+    let world = World::new();
+    let members = world.array_of("1", 2);
+    let examined = world.twill(&["examine", "--json", "m0"], &[] as &[&str]).succeeds().json();
+    let data = examined["members"][0]["superblock"]["data_offset_bytes"].as_u64().expect("a number");
+    for (member, byte) in members.iter().zip([1, 2]) {
+        world.write(member, data, &[byte; 4096]);
+    }
+    let first_byte = |write_mostly: &str, members: &[String]| {
+        for (member, flags) in [("m0", 0), ("m1", 0), (write_mostly, 3)] {
+            world.set_field(member, 184, 1, flags);
+        }
+        let server = world.serve(&[], members);
+        let read = world.client().read(0, 4096).expect("served").expect("readable")[0];
+        let detail = server.twill(&["detail"]).succeeds().stdout;
+        assert!(detail.contains("writemostly failfast"), "{detail}");
+        server.stop();
+        read
+    };
+    assert_eq!(first_byte("m0", &members), 2);
+    assert_eq!(first_byte("m1", &members), 1);
+    assert_eq!(first_byte("m1", &members[1..]), 2, "no other is there");
 }

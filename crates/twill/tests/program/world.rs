@@ -102,6 +102,19 @@ impl World {
         run
     }
 
+    /// Whether what a command line is refused with has a next step, or each of its problems has.
+    pub fn names_next_step(&self, words: &[&str]) -> bool {
+        let run = self.twill(&[words, &["--json"]].concat(), &[] as &[&str]);
+        let Ok(answer) = serde_json::from_str::<Value>(&run.stdout) else { return false };
+        let error = match &answer["error"] {
+            Value::Null => return true, // an answer with all that is known, and an exit code
+            error => error,
+        };
+        let problems = error["problems"].as_array().map_or(&[][..], Vec::as_slice);
+        let all_help = problems.iter().all(|problem| problem["help"].is_string());
+        error["help"].is_string() || !problems.is_empty() && all_help
+    }
+
     /// Every file of the folder.
     pub fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut files: Vec<_> = fs::read_dir(self.folder.path())
@@ -149,7 +162,8 @@ impl World {
     pub fn serve(&self, arguments: &[&str], members: &[String]) -> Server<'_> {
         let mut process = self
             .command()
-            .args(["serve", "--json", "--control", "control.sock", "--unix", "nbd.sock"])
+            .args(["serve", "--json", "--unix", "nbd.sock"])
+            .args(if arguments.contains(&"--control") { &[] } else { &["--control", "control.sock"][..] })
             .args(if arguments.contains(&"--shards") { &[] } else { &["--shards", "1"][..] })
             .args(arguments)
             .args(members)

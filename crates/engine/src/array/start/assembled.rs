@@ -234,6 +234,7 @@ impl Assembled {
             let Some(superblock) = superblock else { continue };
             let (bad, room) = (self.bad_blocks[slot.index()].clone(), bad_block_log::room(superblock));
             members.begin_with(slot, u64::from(superblock.corrected_reads()), bad, room);
+            members.set_read_last(slot, superblock.is_write_mostly());
             let is_recovering = self.states[slot.index()] == MemberState::Recovering;
             if let Some(offset) = superblock.recovery_offset().filter(|_| is_recovering) {
                 let lacks_marked =

@@ -11,8 +11,9 @@ use crate::arguments::CreateArguments;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::probe::contents::check_empty;
 use crate::probe::member_file::MemberFile;
-use crate::probe::signatures::{self, Signature};
+use crate::probe::signatures;
 
 /// Opens and judges every member.
 ///
@@ -98,23 +99,4 @@ fn look_at_one(path: &Path, role: DeviceRole, arguments: &CreateArguments) -> Re
         check_empty(&member, &found)?;
     }
     Ok(place(member.device_bytes, Some(member), found))
-}
-
-/// Refuses a member with known contents, and a file with any data: it may be an image that no tool recognises.
-pub(super) fn check_empty(member: &MemberFile, found: &[Signature]) -> Result<(), Problem> {
-    let holds = |what: String| {
-        Problem::new(ExitKind::NeedsForce, &member.path, what).help("--force destroys what is there")
-    };
-    if !found.is_empty() {
-        let mut words: Vec<&str> = found.iter().map(|signature| signature.words.as_str()).collect();
-        words.dedup();
-        return Err(holds(format!("has {}", words.join(" and "))));
-    }
-    if member.is_block_device() || member.is_remote() {
-        return Ok(());
-    }
-    match member.first_data(0).map_err(|error| Problem::from_io(&member.path, "look for data", &error))? {
-        Some(at) => Err(holds(format!("is a file with data, from byte {at} on"))),
-        None => Ok(()),
-    }
 }

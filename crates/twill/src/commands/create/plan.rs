@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::bitmap;
 use super::place::Place;
-use super::wanted::Wanted;
+use super::wanted::{Wanted, bad_geometry};
 use crate::arguments::CreateArguments;
 use crate::array_name;
 use crate::bytes;
@@ -161,14 +161,17 @@ fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure
         CreateError::Geometry(layout::geometry::GeometryError::MemberTooSmall { .. }) => {
             if let Some(asked) = size {
                 let what = format!("--size {} is too little for a chunk", bytes::human(asked));
-                return Failure::new(ExitKind::BadGeometry, what);
+                return Failure::new(ExitKind::BadGeometry, what)
+                    .help("take a larger --size, or leave it out");
             }
             let smallest = places.iter().min_by_key(|place| place.device_bytes).expect("there are members");
             let what = format!("has {}: too little for a chunk", bytes::human(smallest.device_bytes));
             let problem = Problem::new(ExitKind::BadGeometry, &smallest.path, what);
             Failure::from_problems("a member is too small", vec![problem.help("take a larger one")])
         }
-        other => Failure::new(ExitKind::BadGeometry, other.to_string()),
+        CreateError::Geometry(error) => bad_geometry(&error),
+        other => Failure::new(ExitKind::BadGeometry, other.to_string())
+            .help("twill create --help says which levels, layouts and sizes there are"),
     }
 }
 

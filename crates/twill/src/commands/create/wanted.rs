@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::array::assemble::check_width;
-use layout::geometry::{Geometry, Layout, Level};
+use layout::geometry::{Geometry, GeometryError, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion};
 use layout::units::Slot;
 
@@ -34,7 +34,7 @@ pub struct Wanted {
 /// # Errors
 /// [`ExitKind::BadGeometry`] and [`ExitKind::Usage`].
 pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
-    let bad = |error: &dyn std::fmt::Display| Failure::new(ExitKind::BadGeometry, error.to_string());
+    let bad = bad_geometry;
     let level: Level = arguments.level.parse().map_err(|error| {
         bad(&error).help("levels are 0, 1, 4, 5, 6 and 10; 5 survives one lost member, 6 two")
     })?;
@@ -49,7 +49,7 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
         "1.0" => MinorVersion::V1_0,
         other => {
             let message = format!("metadata {other}: Twill writes 1.2, 1.1, 1.0 and zoned");
-            return Err(Failure::new(ExitKind::Unsupported, message));
+            return Err(Failure::new(ExitKind::Unsupported, message).help("leave --metadata out for 1.2"));
         }
     };
     let name = arguments.name.as_deref().map(array_name::checked).transpose()?;
@@ -59,7 +59,10 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
     let enough = u64::from(chunk_bytes).max(bytes_per_member_least(level));
     let geometry =
         Geometry::new(level, layout, raid_disks, chunk_bytes, enough).map_err(|error| bad(&error))?;
-    check_width(&geometry).map_err(|refusal| bad(&refusal))?;
+    check_width(&geometry).map_err(|refusal| {
+        let failure = Failure::new(ExitKind::BadGeometry, refusal.to_string());
+        failure.help("name fewer members, or make several arrays")
+    })?;
     Ok(Wanted { level, layout, chunk_bytes, minor, name, roles, raid_disks })
 }
 
@@ -71,14 +74,28 @@ fn bytes_per_member_least(level: Level) -> u64 {
 fn chunk(arguments: &CreateArguments, level: Level) -> Result<u32, Failure> {
     if level == Level::Raid1 {
         if arguments.chunk.is_some_and(|chunk| chunk != 0) {
-            return Err(Failure::new(ExitKind::BadGeometry, "RAID-1 has no chunks; leave out --chunk"));
+            let failure = Failure::new(ExitKind::BadGeometry, "RAID-1 has no chunks");
+            return Err(failure.help("leave out --chunk"));
         }
         return Ok(0);
     }
     let chunk = arguments.chunk.unwrap_or(CHUNK_BYTES_DEFAULT);
     u32::try_from(chunk).map_err(|_| {
         let message = format!("chunk of {}: a power of two from 4K to 64M is wanted", bytes::human(chunk));
-        Failure::new(ExitKind::BadGeometry, message)
+        Failure::new(ExitKind::BadGeometry, message).help(CHUNK_HELP)
+    })
+}
+
+const CHUNK_HELP: &str = "leave --chunk out for 64K, or give another power of two";
+
+/// Level, layout, chunk and members that make no array.
+pub(super) fn bad_geometry(error: &GeometryError) -> Failure {
+    Failure::new(ExitKind::BadGeometry, error.to_string()).help(match error {
+        GeometryError::Members { .. } => {
+            "name as many members as the level takes, `missing` for one that is to come later; or choose another --level"
+        }
+        GeometryError::Chunk { .. } => CHUNK_HELP,
+        _ => "twill create --help says which levels, layouts and sizes there are",
     })
 }
 

@@ -4,7 +4,7 @@ use layout::redo_log::StripeRange;
 
 use super::super::assemble as choose;
 use crate::bytes;
-use crate::counted::counted;
+use crate::counted::{counted, slots_words};
 use crate::probe::chosen::Chosen;
 
 /// What a start without some members costs.
@@ -42,10 +42,4 @@ impl Cost {
             bytes::human(stripes.saturating_mul(*chunk_bytes)),
         )
     }
-}
-
-/// `slot 2`, `slots 2, 3`.
-pub fn slots_words(slots: &[usize]) -> String {
-    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
-    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }

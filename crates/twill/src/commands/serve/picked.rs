@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use engine::array::assemble::{Filter, Verdict, assemble};
 use engine::members::MemberState;
 
-use super::cost::{self, Cost, slots_words};
+use super::cost::{self, Cost};
 use crate::arguments::{Choice, ServeArguments};
 use crate::commands::assemble as choose;
+use crate::counted::slots_words;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::plain::plain;
@@ -122,6 +123,16 @@ impl Picked {
             Picked::InPlace(chosen) => cost::cost(chosen),
             Picked::Zoned(_) => None,
         }
+    }
+
+    /// Members that superblocks name and that are not there.
+    pub fn missing(&self) -> Option<String> {
+        let slots = match self {
+            Picked::InPlace(chosen) => choose::missing_members(&chosen.candidates, &chosen.array),
+            Picked::Zoned(chosen) => chosen.missing_members(),
+        };
+        let words = || format!("no member in {}, which the others call active", slots_words(&slots));
+        (!slots.is_empty()).then(|| self.cost().map_or_else(words, |cost| cost.words()))
     }
 
     /// What an operator should know before.

@@ -11,12 +11,13 @@ use host::device::OpenOptions;
 use host::device::zoned::{AccessChoice, SharedZones, look};
 use host::shard::{ShardOptions, Shards};
 
-use super::super::checks::{check_empty, future_path, same_as};
+use super::super::checks::{future_path, same_as};
 use crate::arguments::{CreateArguments, MemberAccess};
 use crate::bytes;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem, open_problem};
+use crate::probe::contents::check_empty;
 use crate::probe::member_file::MemberFile;
 use crate::probe::signatures::{self, Signature};
 use crate::serving::open_device;
