@@ -217,8 +217,9 @@ impl StripeTable {
         }
     }
 
-    /// Becomes the owner of the first stripes of a run, in ascending order, of as many as are free, at least one. It waits for the first stripe only: a task that owns a stripe must not wait for another owner or for
-    /// room, since other owners may wait for it.
+    /// Becomes the owner of the first stripes of a run, in ascending order, of as many as are free, at least one. It waits for
+    /// the first stripe only: a task that owns a stripe must not wait for another owner or for room, since other owners may
+    /// wait for it.
     pub(crate) async fn claim_run(
         self: &Arc<Self>,
         run: Range<Stripe>,
