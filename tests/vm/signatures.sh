@@ -1,8 +1,9 @@
 #!/bin/bash
 # vm: --mem 3G --mod raid1 --timeout 1500
-# takes: 350 s
-# signatures.sh [KIND…]: `create --force` and `add --force` over drives that hold something. Afterwards wipefs lists nothing outside the data
-# area but the array's superblock, gdisk finds no partition table there, and what stays inside was named, with its place.
+# takes: 110 s
+# signatures.sh [KIND…|--all]: `create --force` and `add --force` over drives that hold something. Afterwards wipefs lists nothing outside the data
+# area but the array's superblock, gdisk finds no partition table there, and what stays inside was named, with its place. Without
+# arguments three kinds: those with something at both ends of the drive, and md's own.
 set -euo pipefail
 RAM_MIB=340 # mkfs.xfs makes nothing smaller
 RAM_DRIVES=4
@@ -102,7 +103,9 @@ added_over() { # KIND
     no_table "${members[0]}"
 }
 
-(($#)) || set -- gpt dos ext4 xfs btrfs swap lvm zfs md090 md10 md12
+all=(gpt dos ext4 xfs btrfs swap lvm zfs md090 md10 md12)
+(($#)) || set -- gpt zfs md12
+[[ $1 != --all ]] || set -- "${all[@]}"
 for kind; do
     run_case "create over $kind" created_over $kind
     run_case "create over $kind, on a part of the drive" created_over $kind --size 128M
