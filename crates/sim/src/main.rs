@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layout::geometry::Level;
-use sim::acts::{self, Planted};
+use sim::acts::{self, Planted, Records};
 use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
 use sim::shrink::shrink;
@@ -49,6 +49,9 @@ struct Arguments {
     /// With --only acts and --level: plays this history, as a failure prints it.
     #[arg(long, requires = "level")]
     history: Option<String>,
+    /// With --history: of an array without a bitmap.
+    #[arg(long, requires = "history")]
+    no_bitmap: bool,
     /// With --history: the next act comes before repairs have ended.
     #[arg(long)]
     at_once: bool,
@@ -200,9 +203,15 @@ fn try_acts(arguments: &Arguments) -> ExitCode {
     let levels = arguments.level.map_or_else(|| acts::LEVELS.to_vec(), |level| vec![level]);
     let planted = Planted { numbers_are_reused: arguments.reuse_numbers };
     let mut plans = acts::plans(&levels, arguments.depth, arguments.start);
-    plans.iter_mut().for_each(|plan| (plan.planted, plan.room) = (planted, !arguments.reuse_numbers));
+    for plan in &mut plans {
+        plan.planted = planted;
+        if arguments.reuse_numbers {
+            plan.records = Records::BitmapOnly;
+        }
+    }
     if let Some((history, plan)) = arguments.history.as_ref().zip(plans.first()) {
-        let plan = acts::Plan { at_rest: !arguments.at_once, ..*plan };
+        let records = if arguments.no_bitmap { Records::NoBitmap } else { plan.records };
+        let plan = acts::Plan { at_rest: !arguments.at_once, records, ..*plan };
         return match acts::replay(&plan, history, |line| println!("{line}")) {
             Ok(()) => ExitCode::SUCCESS,
             Err(wrong) => {

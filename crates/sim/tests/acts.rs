@@ -1,10 +1,10 @@
 //! Short sequences of acts at tiny arrays, by enumeration, and that it finds what is planted.
 
 use layout::geometry::Level;
-use sim::acts::{Plan, Planted, Scheme, Tried, plans, replay, search};
+use sim::acts::{Plan, Planted, Records, Scheme, Tried, plans, replay, search};
 
 fn plan(level: Level, scheme: Scheme, depth: usize) -> Plan {
-    Plan { level, room: true, at_rest: true, scheme, depth, seed: 1, planted: Planted::default() }
+    Plan { level, records: Records::All, at_rest: true, scheme, depth, seed: 1, planted: Planted::default() }
 }
 
 fn finds_nothing(plan: &Plan) -> Tried {
@@ -23,7 +23,7 @@ fn two_acts_at_every_level_leave_nothing_unreadable() {
 #[test]
 fn a_planted_reuse_of_device_numbers_is_found() {
     let planted = Planted { numbers_are_reused: true };
-    let plan = Plan { planted, room: false, ..plan(Level::Raid1, Scheme::TwoSides, 6) };
+    let plan = Plan { planted, records: Records::BitmapOnly, ..plan(Level::Raid1, Scheme::TwoSides, 6) };
     let wrong = search(&plan, |_, _| {}).expect_err("members of two sides are mixed");
     assert!(wrong.contains("raid1: start") && wrong.contains("add"), "{wrong}");
     finds_nothing(&Plan { planted: Planted::default(), ..plan });
@@ -36,6 +36,23 @@ fn no_doubt_stays_once_all_drives_are_back() {
     for level in [Level::Raid4, Level::Raid5] {
         finds_nothing(&plan(level, Scheme::Any, 3));
         finds_nothing(&plan(level, Scheme::TwoSides, 6));
+        finds_nothing(&Plan { records: Records::NoBitmap, ..plan(level, Scheme::Any, 3) });
+    }
+}
+
+/// Each recovers parity that needs data of the other, in one stripe or another: all are in doubt.
+#[test]
+fn two_members_that_come_back_to_a_raid6_do_not_wait_for_each_other() {
+    let plan = Plan { records: Records::NoBitmap, ..plan(Level::Raid6, Scheme::Any, 1) };
+    for history in [
+        "start 0+1+2+3, crash with data only, start 0+1",
+        "start 0+1+2+3, crash with data only, start 0+1, write 0",
+        "start 0+1+2+3, crash with data only, start 2+3, write 2",
+    ] {
+        let mut told = Vec::new();
+        let done = replay(&plan, history, |line| told.push(line));
+        assert!(done.is_ok(), "{history}: {done:?}");
+        assert!(told.last().is_some_and(|line| line.contains("Whole")), "{history}: {told:?}");
     }
 }
 

@@ -429,6 +429,7 @@ impl Machine {
             events_cleared: Some(running.cleared),
             bitmap: BitmapExtent::Bytes(512),
             generations: running.generations.as_ref(),
+            may_hold: &|_, _| false,
         };
         let own = &self.devices[device];
         let mut record = own.generations().map(|record| record.generations.clone());
@@ -437,7 +438,7 @@ impl Machine {
         {
             record.current = now.current;
         }
-        let Ok(slot) = re_add::judge(&own.superblock, record.as_ref(), &array) else { return Ok(false) };
+        let Ok((slot, _)) = re_add::judge(&own.superblock, record.as_ref(), &array) else { return Ok(false) };
         let slot = slot.index();
         self.touch(running, Round::All);
         running.slots[slot] = Some(device);

@@ -17,7 +17,7 @@ use super::absences::sectors_in_doubt;
 use super::generation_records::GenerationRecords;
 use super::managed::Managed;
 use super::platform::Platform;
-use super::re_add::{self, Refused as NoReAdd};
+use super::re_add::{self, Lacks, Refused as NoReAdd};
 use super::replace::Replacements;
 use super::superblocks::Spare;
 use super::works::Work;
@@ -140,8 +140,8 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         Ok(number)
     }
 
-    /// Takes back a member that was away for a while: it gets only what the bitmap marks. `record` is what goes with its
-    /// superblock, `bad` what its bad-block log lists.
+    /// Takes back a member that was away for a while: it gets what the bitmap marks, or where nothing is marked everything but what
+    /// it holds of stripes in doubt. `record` is what goes with its superblock, `bad` what its bad-block log lists.
     ///
     /// # Errors
     /// [`NotAdded`] says why not; nothing has changed then.
@@ -155,37 +155,42 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         let _turn = self.managed.slots.seating.take().await; // as for a spare
         self.managed.set.shared.members.settled().await?;
         let generations = record.as_ref().map(|record| &record.generations);
-        let mut slot = self.may_re_add(&superblock, generations)?;
+        let (mut slot, mut lacks) = self.may_re_add(&superblock, generations)?;
         // What rebuilds another device in this slot, which has failed, would call this one in sync: it ends soon.
         while self.managed.works.is_running(Work::Recovery(slot))
             || self.managed.works.is_running(Work::Replacement(slot))
         {
             self.managed.platform.sleep(LOOK_NS).await;
-            slot = self.may_re_add(&superblock, generations)?;
+            (slot, lacks) = self.may_re_add(&superblock, generations)?;
         }
         if !self.managed.slots.begin(slot) {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
         }
         let records = self.managed.writer.superblocks().records();
         let bitmap = self.managed.writer.bitmap_extent();
-        let written = write_lacking(&mut superblock, record.as_ref(), records, bitmap, &*device).await;
+        let written = write_lacking(&mut superblock, lacks, record.as_ref(), records, bitmap, &*device).await;
         if written.is_ok() {
             let corrected_reads = u64::from(superblock.corrected_reads());
             let shared = &self.managed.set.shared;
             shared.absences.returns(slot, superblock.device_uuid(), || sectors_in_doubt(shared));
             self.managed.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
             self.managed.writer.set_superblock(slot, Some(superblock));
-            self.managed.set.shared.members.begin_catching_up(slot, corrected_reads, bad);
+            let is_marked = lacks == Lacks::Marked;
+            self.managed.set.shared.members.begin_catching_up(slot, corrected_reads, bad, is_marked);
         }
         self.managed.slots.end(slot);
         Ok(written.map(|()| slot)?)
     }
 
-    /// The slot that a member with this superblock, and these generations beside it, would take again.
+    /// The slot that a member with this superblock, and these generations beside it, would take again, and what it lacks.
     ///
     /// # Errors
     /// Why it would not.
-    pub fn may_re_add(&self, own: &Superblock, generations: Option<&Generations>) -> Result<Slot, NoReAdd> {
+    pub fn may_re_add(
+        &self,
+        own: &Superblock,
+        generations: Option<&Generations>,
+    ) -> Result<(Slot, Lacks), NoReAdd> {
         let (superblocks, members) = (self.managed.writer.superblocks(), &self.managed.set.shared.members);
         self.judge(own, generations, &superblocks.all(), &members.states())
     }
@@ -194,7 +199,11 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
     ///
     /// # Errors
     /// Why it would not.
-    pub fn may_return(&self, own: &Superblock, generations: Option<&Generations>) -> Result<Slot, NoReAdd> {
+    pub fn may_return(
+        &self,
+        own: &Superblock,
+        generations: Option<&Generations>,
+    ) -> Result<(Slot, Lacks), NoReAdd> {
         let (mut superblocks, mut states) =
             (self.managed.writer.superblocks().all(), self.managed.set.shared.members.states());
         let is_own = |superblock: &Option<Superblock>| {
@@ -213,11 +222,14 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         generations: Option<&Generations>,
         by_slot: &[Option<Superblock>],
         states: &[MemberState],
-    ) -> Result<Slot, NoReAdd> {
+    ) -> Result<(Slot, Lacks), NoReAdd> {
         let (writer, superblocks) = (&self.managed.writer, self.managed.writer.superblocks());
         let mut others = self.replacements.numbers();
         others.extend(superblocks.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
         let of_array = superblocks.records().and_then(GenerationRecords::now);
+        let shared = &self.managed.set.shared;
+        let may_hold =
+            |slot, device| shared.absences.may_hold(slot, device, !sectors_in_doubt(shared).is_empty());
         let array = re_add::Array {
             superblocks: by_slot,
             states,
@@ -226,6 +238,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
             events_cleared: writer.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
             bitmap: writer.bitmap_extent(),
             generations: of_array.as_ref(),
+            may_hold: &may_hold,
         };
         re_add::judge(own, generations, &array)
     }
@@ -303,13 +316,17 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
 /// The superblock of a member that comes back: whatever happens next, it does not say any more that it has everything.
 async fn write_lacking<D: Device>(
     superblock: &mut Superblock,
+    lacks: Lacks,
     record: Option<&GenerationsRecord>,
     records: Option<&GenerationRecords>,
     bitmap: BitmapExtent,
     device: &D,
 ) -> Result<(), DeviceError> {
     superblock.set_recovery_offset(Some(Sectors(0)));
-    superblock.set_recovers_by_bitmap();
+    match lacks {
+        Lacks::Marked => superblock.set_recovers_by_bitmap(),
+        Lacks::AllButHeld => {}
+    }
     if let (Some(record), Some(records)) = (record, records) {
         records.write_own(superblock, record, bitmap, device).await;
     }

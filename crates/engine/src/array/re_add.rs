@@ -1,9 +1,12 @@
-//! Whether a member that was away may come back and get only what the bitmap marks, as a pure decision.
+//! Whether a member that was away may come back with what it holds, as a pure decision.
 //!
 //! The rules are md's (`super_1_validate`, `md_add_new_disk`): the same array, the role that it had, an event count not
 //! below the bitmap's `events_cleared`, since bits that were cleared later say nothing about it. One is added: a member
 //! that ran the array by itself meanwhile wrote what no bit here marks, and its generation says so (invariant 8). Where
 //! superblocks have no generations beside them its word is taken only if it calls all that are in sync here active.
+//!
+//! It gets what the bitmap marks. Where no bitmap says what it lacks, but stripes are in doubt whose chunks it alone may tell, it is
+//! rebuilt whole, and its word counts for those (invariant 11): a new device in its slot would lose them.
 
 use layout::generations::{Generations, GenerationsArea};
 use layout::md_superblock::{DeviceRole, Superblock};
@@ -30,6 +33,17 @@ pub struct Array<'a> {
     pub bitmap: BitmapExtent,
     /// What its superblocks were last written with.
     pub generations: Option<&'a Generations>,
+    /// Whether a device that was in a slot holds what stripes in doubt need, by the record of absences.
+    pub may_hold: &'a dyn Fn(Slot, [u8; 16]) -> bool,
+}
+
+/// What a member that comes back lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacks {
+    /// What the bitmap marks.
+    Marked,
+    /// Everything, but for what it holds of stripes in doubt.
+    AllButHeld,
 }
 
 /// Why a member does not come back so.
@@ -46,7 +60,7 @@ pub enum Refused {
     LacksMore(String),
 }
 
-/// The slot that a member with this superblock takes again; `generations` are what goes with it.
+/// The slot that a member with this superblock takes again, and what it lacks; `generations` are what goes with it.
 ///
 /// # Errors
 /// [`Refused`] says why it has to be added and rebuilt instead, or cannot be.
@@ -54,11 +68,15 @@ pub fn judge(
     member: &Superblock,
     generations: Option<&Generations>,
     array: &Array<'_>,
-) -> Result<Slot, Refused> {
+) -> Result<(Slot, Lacks), Refused> {
     let slot = belongs(member, array)?;
     is_free(member, slot, array)?;
-    lacks_only_marked(MemberMetadata { superblock: member, generations }, array)?;
-    Ok(slot)
+    never_ran_apart(MemberMetadata { superblock: member, generations }, array)?;
+    match lacks_only_marked(member, array) {
+        Ok(()) => Ok((slot, Lacks::Marked)),
+        Err(_) if (array.may_hold)(slot, member.device_uuid()) => Ok((slot, Lacks::AllButHeld)),
+        Err(refused) => Err(refused),
+    }
 }
 
 fn belongs(member: &Superblock, array: &Array<'_>) -> Result<Slot, Refused> {
@@ -92,26 +110,14 @@ fn is_free(member: &Superblock, slot: Slot, array: &Array<'_>) -> Result<(), Ref
     Ok(())
 }
 
-fn lacks_only_marked(metadata: MemberMetadata<'_>, array: &Array<'_>) -> Result<(), Refused> {
-    let member = metadata.superblock;
-    let lacks_more = |why: String| Err(Refused::LacksMore(why));
-    let Some(events_cleared) = array.events_cleared.filter(|_| member.bitmap_start().is_some()) else {
-        return lacks_more("without a bitmap there is no record of what it lacks".into());
-    };
-    if member.recovery_offset().is_some() && !member.recovers_by_bitmap() {
-        return lacks_more("it was being rebuilt when it went away".into());
-    }
-    let events = member.events();
-    if events > array.events {
-        let of_array = array.events;
-        return lacks_more(format!(
+/// No write went to it that the array does not know of.
+fn never_ran_apart(metadata: MemberMetadata<'_>, array: &Array<'_>) -> Result<(), Refused> {
+    let (member, of_array) = (metadata.superblock, array.events);
+    if member.events() > of_array {
+        let events = member.events();
+        return Err(Refused::LacksMore(format!(
             "its event count {events} is beyond the array's {of_array}: it was used elsewhere"
-        ));
-    }
-    if events < events_cleared {
-        return lacks_more(format!(
-            "its event count {events} is below {events_cleared}, from when bits were cleared: it was away too long"
-        ));
+        )));
     }
     let superblocks = Slot::all().zip(array.superblocks).zip(array.states);
     let in_sync: Vec<(Slot, &Superblock)> = superblocks
@@ -121,6 +127,23 @@ fn lacks_only_marked(metadata: MemberMetadata<'_>, array: &Array<'_>) -> Result<
     let has_room = GenerationsArea::of(member, array.bitmap).is_some();
     let here = Here { generations: array.generations, in_sync: &in_sync, has_room };
     generations::lacks_only_marked(metadata, &here).map_err(Refused::LacksMore)
+}
+
+fn lacks_only_marked(member: &Superblock, array: &Array<'_>) -> Result<(), Refused> {
+    let lacks_more = |why: String| Err(Refused::LacksMore(why));
+    let Some(events_cleared) = array.events_cleared.filter(|_| member.bitmap_start().is_some()) else {
+        return lacks_more("without a bitmap there is no record of what it lacks".into());
+    };
+    if member.recovery_offset().is_some() && !member.recovers_by_bitmap() {
+        return lacks_more("it was being rebuilt when it went away".into());
+    }
+    let events = member.events();
+    if events < events_cleared {
+        return lacks_more(format!(
+            "its event count {events} is below {events_cleared}, from when bits were cleared: it was away too long"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -177,8 +200,12 @@ mod tests {
             events_cleared: Some(15),
             bitmap: BitmapExtent::Bytes(512),
             generations: None,
+            may_hold: &|_, _| false,
         };
-        judge(&member, None, &array)
+        judge(&member, None, &array).map(|(slot, lacks)| {
+            assert_eq!(lacks, Lacks::Marked);
+            slot
+        })
     }
 
     fn lacks_more(judged: &Result<Slot, Refused>, why: &str) {
@@ -221,12 +248,47 @@ mod tests {
             events_cleared: None,
             bitmap: BitmapExtent::Absent,
             generations: None,
+            may_hold: &|_, _| false,
         };
         assert!(matches!(judge(member, None, &array), Err(Refused::Taken(_))), "its number is in use");
         let others: Vec<Option<Superblock>> =
             superblocks([7; 16], NewBitmap::None).into_iter().map(Some).take(2).chain([None, None]).collect();
         let array = Array { superblocks: &others, ..array };
-        lacks_more(&judge(member, None, &array), "without a bitmap");
+        lacks_more(&judge(member, None, &array).map(|(slot, _)| slot), "without a bitmap");
+    }
+
+    #[test]
+    fn one_that_holds_what_is_in_doubt_comes_back_to_be_rebuilt() {
+        let mut member = superblocks([7; 16], NewBitmap::None).remove(2);
+        let others = superblocks([7; 16], NewBitmap::None).into_iter().take(2).map(Some);
+        let others: Vec<Option<Superblock>> = others.chain([None, None]).collect();
+        let held_by =
+            |slot: u32, device: [u8; 16]| move |of: Slot, other| of.get() == slot && other == device;
+        let judged = |member: &Superblock, may_hold: &dyn Fn(Slot, [u8; 16]) -> bool| {
+            let array = Array {
+                superblocks: &others,
+                states: &[InSync, InSync, Missing, Missing],
+                others: &[],
+                events: 20,
+                events_cleared: None,
+                bitmap: BitmapExtent::Absent,
+                generations: None,
+                may_hold,
+            };
+            judge(member, None, &array)
+        };
+        let own = member.device_uuid();
+        assert_eq!(judged(&member, &held_by(2, own)), Ok((Slot::new(2), Lacks::AllButHeld)));
+        assert!(
+            matches!(judged(&member, &held_by(2, [9; 16])), Err(Refused::LacksMore(_))),
+            "another device does"
+        );
+        member.set_events(21);
+        let elsewhere = judged(&member, &held_by(2, own));
+        assert!(
+            matches!(&elsewhere, Err(Refused::LacksMore(why)) if why.contains("elsewhere")),
+            "{elsewhere:?}"
+        );
     }
 
     #[test]

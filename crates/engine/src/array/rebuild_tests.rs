@@ -113,7 +113,7 @@ fn what_is_marked_is_recovered_and_nothing_else_is_touched() {
             assert!(!marked.is_empty() && !unmarked.is_empty(), "{level}: some of both");
             unmarked.iter().for_each(|block| member.flip(wrong(block)));
             let before = member.area();
-            assert!(world.set.shared.members.begin_catching_up(AWAY, 0, BadBlocks::default()));
+            assert!(world.set.shared.members.begin_catching_up(AWAY, 0, BadBlocks::default(), true));
             assert_eq!(recovered(&world), Ended::Finished);
             assert_eq!(world.state(AWAY), InSync);
             let after = member.area();
@@ -135,7 +135,7 @@ fn what_clients_write_meanwhile_is_on_the_member_too() {
             let (world, mut pattern) = without_one(level, members, bitmap_chunk);
             let mut seed = 991 * (round + 1) + number as u64;
             write_some(&world, &mut pattern, &mut seed, 3);
-            assert!(world.set.shared.members.begin_catching_up(AWAY, 0, BadBlocks::default()));
+            assert!(world.set.shared.members.begin_catching_up(AWAY, 0, BadBlocks::default(), true));
             for at in (0..pattern.len() as u64).step_by(37 * 512) {
                 let range = at as usize..(at as usize + 1024).min(pattern.len());
                 pattern[range.clone()].fill(at as u8 ^ 5);
@@ -176,7 +176,7 @@ fn it_goes_on_where_it_was_and_a_later_failure_is_recovered_in_full() {
         world.write(at as u64, &pattern[at..at + 4096]).expect("written");
     }
     let members = &world.set.shared.members;
-    assert!(members.begin_catching_up(AWAY, 0, BadBlocks::default()));
+    assert!(members.begin_catching_up(AWAY, 0, BadBlocks::default(), true));
     let set = Rc::clone(&world.set);
     let ended = world.run(async move {
         let progress = Progress::default();

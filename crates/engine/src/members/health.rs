@@ -472,20 +472,29 @@ impl Members {
         true
     }
 
-    /// A member that was detached for a while takes its empty slot again. It lacks only chunks that the bitmap marks, and
-    /// keeps its read errors and bad blocks. False if the slot is taken.
-    pub fn begin_catching_up(&self, slot: Slot, corrected_reads: u64, bad: BadBlocks) -> bool {
+    /// A member that was detached for a while takes its empty slot again, and keeps its read errors and bad blocks. It lacks only
+    /// chunks that the bitmap marks if `lacks_marked`, else all are rebuilt. False if the slot is taken.
+    pub fn begin_catching_up(
+        &self,
+        slot: Slot,
+        corrected_reads: u64,
+        bad: BadBlocks,
+        lacks_marked: bool,
+    ) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::Missing {
             return false;
         }
         let back = &self.slots[slot.index()];
         back.recovered_bytes.store(0, SeqCst);
-        back.lacks_marked.store(true, SeqCst);
+        back.lacks_marked.store(lacks_marked, SeqCst);
         *back.read_errors.lock() = ReadErrors::with_total(corrected_reads);
         *back.bad.lock() = bad;
         self.set(slot, MemberState::Recovering);
-        self.report(Event::MemberReAdded { member: slot });
+        self.report(match lacks_marked {
+            true => Event::MemberReAdded { member: slot },
+            false => Event::RecoveryStarted { member: slot, from_bytes: 0 },
+        });
         true
     }
 

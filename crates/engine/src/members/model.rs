@@ -6,6 +6,7 @@ use crate::bad_blocks::BadBlocks;
 use crate::error::MetadataLost;
 use crate::sync::models::{check, threads};
 use layout::geometry::{Geometry, Layout, Level};
+use layout::units::Slot;
 use shuttle::future::block_on;
 use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicBool as Flag, AtomicUsize, Ordering::Relaxed};
@@ -75,7 +76,7 @@ fn what_a_write_relies_on_is_on_disk_before_it_is_acknowledged() {
         threads(4, move |thread| {
             match thread {
                 0 => return block_on(world.write_superblocks()),
-                1 => drop(world.members.fail(2, "a model")),
+                1 => drop(world.members.fail(Slot::new(2), "a model")),
                 _ => block_on(async {
                     world.members.want_metadata(); // the superblock writer is busy already when the member fails
                     world.write().await;
@@ -107,7 +108,7 @@ fn of_two_members_that_fail_at_once_raid_5_keeps_one() {
     check(|| {
         let (members, failed) = (members(), AtomicUsize::new(0));
         threads(2, move |slot| {
-            let failing = members.fail(slot as u32, "a model");
+            let failing = members.fail(Slot::of_index(slot), "a model");
             failed.fetch_add(usize::from(failing == Failing::Failed), Relaxed);
             assert!(members.serving());
             assert!(!members.all_in_sync() || failed.load(Relaxed) == 0);
@@ -132,7 +133,7 @@ fn whoever_waits_for_superblocks_that_are_lost_is_told() {
     });
 }
 
-const OLD: u32 = 2;
+const OLD: Slot = Slot::new(2);
 const COPIED: u64 = 64 << 10;
 
 /// A member's replacement takes its slot after a read was planned: the read goes to neither device, or to one that holds

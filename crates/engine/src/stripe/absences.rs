@@ -155,6 +155,11 @@ impl Absences {
         }
     }
 
+    /// Whether the array keeps a record, and its members have room for it.
+    pub fn has_room(&self) -> bool {
+        self.is_kept() && self.state.lock().places.iter().any(Option::is_some)
+    }
+
     /// Whether the array keeps a record.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
@@ -374,22 +379,11 @@ impl Absences {
             }
             known.extend(of(&absent.made, Teller::Parity));
         }
-        known.sort_by_key(|(range, _)| range.start);
-        let (mut pieces, mut at) = (Vec::new(), all.start);
-        for (range, teller) in known.into_iter().chain([(all.end..all.end, Teller::Nothing)]) {
-            if at < range.start {
-                pieces.push((at..range.start, Teller::Nothing));
-            }
-            at = range.end;
-            if !range.is_empty() {
-                pieces.push((range, teller));
-            }
-        }
         let bytes_of = |(range, teller): (Range<u64>, Teller)| {
             let (start, end) = (range.start * SECTOR, range.end * SECTOR);
             (start.max(bytes.start)..end.min(bytes.end), teller)
         };
-        pieces.into_iter().map(bytes_of).collect()
+        all_told(known, &all).into_iter().map(bytes_of).collect()
     }
 
     /// Whether there is anything in stripes in doubt that the member in `slot`, or parity, tells of its contents.
@@ -426,6 +420,19 @@ impl Absences {
     /// Whether superblocks have told that the member in `slot` is away, and the record says what it holds.
     pub(crate) fn is_followed(&self, slot: Slot) -> bool {
         self.is_of(slot, |_| true)
+    }
+
+    /// Whether this device, which was in this slot and is away, may hold what stripes in doubt need. `any_doubt`: some were in
+    /// doubt before this run wrote there, so that one whose absence no superblocks have told yet holds them.
+    pub(crate) fn may_hold(&self, slot: Slot, device: DeviceUuid, any_doubt: bool) -> bool {
+        if !self.is_kept() {
+            return false;
+        }
+        let state = self.state.lock();
+        match state.absent.get(&slot) {
+            Some(absent) => absent.device == device && !absent.holds.0.is_empty(),
+            None => any_doubt && state.standings.get(slot.index()) == Some(&Some(Standing::InSync(device))),
+        }
     }
 
     fn is_of(&self, slot: Slot, what: impl FnOnce(&Absent) -> bool) -> bool {
@@ -501,6 +508,22 @@ impl Absences {
             }
         }
     }
+}
+
+/// All of some sectors in ascending pieces, by what tells them; `known` are those that something tells.
+fn all_told(mut known: Vec<(Range<u64>, Teller)>, all: &Range<u64>) -> Vec<(Range<u64>, Teller)> {
+    known.sort_by_key(|(range, _)| range.start);
+    let (mut pieces, mut at) = (Vec::new(), all.start);
+    for (range, teller) in known.into_iter().chain([(all.end..all.end, Teller::Nothing)]) {
+        if at < range.start {
+            pieces.push((at..range.start, Teller::Nothing));
+        }
+        at = range.end;
+        if !range.is_empty() {
+            pieces.push((range, teller));
+        }
+    }
+    pieces
 }
 
 impl Standing {

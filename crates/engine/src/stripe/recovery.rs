@@ -65,7 +65,10 @@ async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: Slot) -> Result<()
         return recover_told(owned, slot).await;
     }
     if let Some(error) = doubt.clone().filter(|_| !may_compare_parities(owned)) {
-        return Err(error);
+        return match is_data {
+            true => Err(error),
+            false => recover_parity_told(owned, slot, error).await,
+        };
     }
     let mut all_agree = true;
     for rows in windows(geometry.chunk_bytes()) {
@@ -106,6 +109,47 @@ async fn recover_told<D: Device>(owned: Owned<'_, D>, slot: Slot) -> Result<(), 
                 Err(VolumeError::Unreadable { .. }) => recover_blocks(owned, slot, rows).await?,
                 Err(error) => return Err(error),
             }
+        }
+    }
+    Ok(())
+}
+
+/// Recovers the parity chunk of a member in a RAID-6 stripe in doubt whose lost data is told: by a member that is back, too, and is not
+/// recovered yet, or by the other parity. Two members that return together would wait for each other otherwise, each for data of
+/// the other (invariant 11). The stripe stays in doubt for the other parity.
+///
+/// # Errors
+/// `error` if some of the lost data is not told; what the members say.
+async fn recover_parity_told<D: Device>(
+    owned: Owned<'_, D>,
+    slot: Slot,
+    error: VolumeError,
+) -> Result<(), VolumeError> {
+    let lost: SmallVec<[Chunk; 2]> = owned.lost().iter().collect();
+    let ([lost], false) = (&lost[..], owned.is_suspect()) else { return Err(error) };
+    let (of_lost, parity, base) = (owned.slot_of(*lost), owned.chunk_on(slot), owned.offset());
+    let row = |offset: u64| u32::try_from(offset - base).expect("a chunk is small");
+    for window in windows(owned.geometry().chunk_bytes()) {
+        let window = base + u64::from(window.start)..base + u64::from(window.end);
+        for (bytes, teller) in owned.shared().absences.tellers(of_lost, &window) {
+            let rows = Rows { start: row(bytes.start), end: row(bytes.end) };
+            let told = Fragment { chunk: *lost, rows };
+            let told = match teller {
+                Teller::Nothing => return Err(error),
+                Teller::Parity => read_owned(owned, &[told]).await?.remove(0),
+                Teller::Member => match owned.port().read_quietly(&owned.read_of(&told)).await {
+                    Ok(contents) => contents,
+                    Err(MemberError::Gone | MemberError::Unreadable) => return Err(error),
+                    Err(MemberError::Request(error)) => return Err(error),
+                },
+            };
+            let others = (0..owned.geometry().data_chunks()).map(data_chunk).filter(|chunk| chunk != lost);
+            let others: SmallVec<[Fragment; 16]> = others.map(|chunk| Fragment { chunk, rows }).collect();
+            let contents = read_owned(owned, &others).await?;
+            let at = |chunk: Chunk| others.iter().position(|other| other.chunk == chunk);
+            let of = |chunk: Chunk| at(chunk).map_or(&told, |at| &contents[at]).bytes();
+            let new = encode_one(owned.geometry(), owned.stripe(), parity, rows, of, owned.pool());
+            write_recovered(owned.port(), slot, bytes.start, Gather::from(new)).await?;
         }
     }
     Ok(())

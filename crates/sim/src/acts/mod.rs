@@ -32,7 +32,7 @@ use std::time::Instant;
 use layout::geometry::Level;
 
 pub use search::{Plan, Scheme, Tried, replay, search};
-pub use site::Planted;
+pub use site::{Planted, Records};
 
 /// Every level that is tried.
 pub const LEVELS: [Level; 6] =
@@ -48,7 +48,7 @@ pub fn plans(levels: &[Level], depth: usize, seed: u64) -> Vec<Plan> {
     for &level in levels {
         let plan = |at_rest, scheme, depth| Plan {
             level,
-            room: true,
+            records: Records::All,
             at_rest,
             scheme,
             depth,
@@ -59,6 +59,7 @@ pub fn plans(levels: &[Level], depth: usize, seed: u64) -> Vec<Plan> {
         if level != Level::Raid0 {
             plans.push(plan(false, Scheme::Any, depth));
             plans.push(plan(true, Scheme::TwoSides, TWO_SIDES));
+            plans.push(Plan { records: Records::NoBitmap, ..plan(true, Scheme::Any, depth) });
         }
     }
     plans
@@ -96,10 +97,11 @@ pub fn run_all(plans: &[Plan], threads: usize, say: &(impl Fn(String) + Sync)) -
 /// What was tried of a plan up to a length, in words.
 fn line(plan: &Plan, depth: usize, tried: &Tried) -> String {
     let Tried { acts, states, refused, splits } = tried;
-    let what = match (plan.scheme, plan.at_rest) {
-        (Scheme::TwoSides, _) => "two sides",
-        (Scheme::Any, true) => "at rest",
-        (Scheme::Any, false) => "at once",
+    let what = match (plan.scheme, plan.at_rest, plan.records) {
+        (Scheme::TwoSides, ..) => "two sides",
+        (Scheme::Any, true, Records::NoBitmap) => "without a bitmap",
+        (Scheme::Any, true, _) => "at rest",
+        (Scheme::Any, false, _) => "at once",
     };
     format!(
         "{} {what}, {depth} acts: {states} states, {acts} acts, {refused} refused, {splits} split",

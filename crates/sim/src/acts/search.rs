@@ -13,7 +13,7 @@ use super::back::{self, Back};
 use super::check::{check_cells, check_rest};
 use super::key;
 use super::run::{Done, Pace, Run, Started, Wrong};
-use super::site::{Planted, Site};
+use super::site::{Planted, Records, Site};
 
 /// New devices in a history.
 const NEW_DEVICES_MAX: usize = 1;
@@ -33,8 +33,8 @@ pub enum Scheme {
 pub struct Plan {
     /// The level of the array.
     pub level: Level,
-    /// Whether there is room for records of generations and a redo log.
-    pub room: bool,
+    /// What the array has to record things in.
+    pub records: Records,
     /// Repairs end before the next act.
     pub at_rest: bool,
     /// Which sequences.
@@ -126,7 +126,7 @@ fn came_of(done: &Done) -> String {
 
 /// An array with data at rest in every cell.
 fn prelude(plan: &Plan) -> Result<Site, Wrong> {
-    let site = Site::new(plan.level, plan.room, plan.seed, plan.planted);
+    let site = Site::new(plan.level, plan.records, plan.seed, plan.planted);
     let all = site.all();
     let Started::Runs(mut run) = Run::start(site, all, false, Pace::AtRest)? else {
         return Err("a new array does not start".into());

@@ -33,6 +33,17 @@ pub struct Planted {
     pub numbers_are_reused: bool,
 }
 
+/// What an array has to record things in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// A bitmap, and room for records of generations and absences, and for a redo log.
+    All,
+    /// All but a bitmap.
+    NoBitmap,
+    /// A bitmap only, as in arrays of other programs.
+    BitmapOnly,
+}
+
 /// An array that is not running.
 pub(super) struct Site {
     pub(super) machine: Rc<Machine>,
@@ -42,10 +53,10 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// A new array. Without `room` there is none for records of generations and a redo log.
-    pub(super) fn new(level: Level, room: bool, seed: u64, planted: Planted) -> Self {
+    /// A new array.
+    pub(super) fn new(level: Level, records: Records, seed: u64, planted: Planted) -> Self {
         let world = World::new(Random::new(seed), TAIL);
-        let machine = machine_with_array(world, scenario(level, room));
+        let machine = machine_with_array(world, scenario(level, records));
         let devices = 0..machine.geometry().members();
         let lineage = Lineage::new(devices, cells(machine.geometry()).len());
         Site { machine, lineage, planted, seed }
@@ -142,7 +153,8 @@ fn members(level: Level) -> u32 {
     }
 }
 
-fn scenario(level: Level, room: bool) -> Scenario {
+fn scenario(level: Level, records: Records) -> Scenario {
+    let room = records != Records::BitmapOnly;
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
     let layout = Layout::default_for(level);
     let geometry = Geometry::new(level, layout, members(level), chunk, MEMBER_BYTES_WITH_BITMAP);
@@ -166,8 +178,8 @@ fn scenario(level: Level, room: bool) -> Scenario {
         load: Load::none(u64::from(CHUNK)),
         faults: FaultPlan::none(Support::All, Support::All),
         rounds: 1,
-        consistency: match level {
-            Level::Raid0 => Consistency::Resync,
+        consistency: match (level, records) {
+            (Level::Raid0, _) | (_, Records::NoBitmap) => Consistency::Resync,
             _ => Consistency::Bitmap(CHUNK),
         },
         bitmap: (Locks::default(), false),

@@ -116,7 +116,7 @@ pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure>
     let path = arguments.member.display().to_string();
     call(arguments.served.which(), "re-add", json!({ "path": named(&path) }))?;
     let answer = Answer { done: "re-added", member: Some(&path) };
-    output.print(&answer, |_| format!("{path} is back and gets what was written since"))
+    output.print(&answer, |_| format!("{path} is back and gets what it lacks"))
 }
 
 /// Replaces a member that still works.

@@ -46,9 +46,10 @@ pub(super) fn cost_without(array: &ManagedArray, slot: Slot) -> Option<String> {
         return None;
     }
     let stripes = shared.consistency.stripes_in_doubt(geometry.stripes());
-    let has_bitmap = array.ask(|manager| manager.writer().bitmap().is_some()).unwrap_or(false);
-    let until =
-        if has_bitmap { "until it is back" } else { "any more: without a bitmap it does not come back" };
+    let until = match shared.absences.has_room() {
+        true => "until it is back",
+        false => "any more: there is no room for a record of what it holds",
+    };
     (stripes > 0).then(|| {
         format!(
             "the parity of {} is not made yet, so up to {} that it holds there could not be read {until}",

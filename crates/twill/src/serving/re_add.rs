@@ -1,4 +1,4 @@
-//! `re-add`: a member that was away for a while comes back and gets only what the bitmap marks.
+//! `re-add`: a member that was away for a while comes back and gets what the bitmap marks, or everything but what it alone may tell.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::probe::superblocks::superblock_of;
 /// Takes back a member that was away for a while. A failed one that still has its slot is removed first.
 ///
 /// # Errors
-/// It cannot be opened, is no member of this array, its slot is taken, or the bitmap does not say what it lacks.
+/// It cannot be opened, is no member of this array, its slot is taken, or nothing says what it lacks.
 pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let name = path.display().to_string();
     if array.read_only {

@@ -106,15 +106,12 @@ impl ManagedZones {
     /// Why an act that the engine of zoned arrays has no way to do yet is refused.
     pub(super) fn refuse(&self, act: &str) -> Failure {
         let help = match act {
-            "add" | "replace" => "copy the data to a new array while this one can be read: twill create",
-            "re-add" => "twill stop, then twill serve with all members",
-            "repair" => "twill check says what does not agree",
+            "replace" => "twill fail, then twill add; the array is degraded in between",
+            "repair --trust-data" => "twill repair",
             _ => "twill status says how the array is",
         };
         let why = match act {
-            "replace" => {
-                "no copy beside a member that serves exists yet: fail the member, and add the new device in its place"
-            }
+            "replace" => "the engine of zoned arrays makes no copy beside a member that serves yet",
             "repair --trust-data" => {
                 "checksums tell which block of a row is wrong, so none has to be taken for right"
             }

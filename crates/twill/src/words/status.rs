@@ -218,15 +218,17 @@ pub fn redo_log(status: &ArrayStatus) -> Option<String> {
     joined(log.into_iter())
 }
 
-/// What ends doubt, best first. A member that failed comes back only with a bitmap, and only while no other has its slot.
+/// What ends doubt, best first. A member that failed comes back with what it holds if there is room for a record of that, and only
+/// while no other has its slot.
 pub fn doubt_help(status: &ArrayStatus) -> String {
     let other = status.members.iter().find(|member| member.state == MemberHealth::Recovering);
-    let back = match (&status.bitmap, other.and_then(|member| member.path.as_deref())) {
-        (None, _) => "without a bitmap a member that failed does not come back with what it holds: overwrite these stripes".to_owned(),
-        (Some(_), None) => {
+    let has_record = status.bitmap.is_some() || status.redo_log != "absent"; // both stand before the data
+    let back = match (has_record, other.and_then(|member| member.path.as_deref())) {
+        (false, _) => "there is no room for a record of what a member that failed holds: overwrite these stripes".to_owned(),
+        (true, None) => {
             "bring the missing member back: twill re-add, or serve the array with it; or overwrite these stripes".to_owned()
         }
-        (Some(_), Some(other)) => {
+        (true, Some(other)) => {
             let other = plain(other);
             format!(
                 "bring the missing member back: twill fail {other}, which has its slot, twill remove failed, then twill re-add; or \

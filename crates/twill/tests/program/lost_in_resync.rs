@@ -39,7 +39,7 @@ fn loses_a_member(level: &str, count: usize) {
     let members = begun(&world, level, &[], count);
     let server = held(&world, &members);
     let refused = server.twill(&["fail", "m1"]).fails(23);
-    for words in ["m1", "without a bitmap it does not come back", "--force"] {
+    for words in ["m1", "could not be read until it is back", "--force"] {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
     }
     server.twill(&["fail", "--force", "m1"]).succeeds();
@@ -48,9 +48,7 @@ fn loses_a_member(level: &str, count: usize) {
     server.twill(&["set", "--rate", "0"]).succeeds();
     // Degraded, and its end is said with what is left and what helps: it does not wait for a resync that cannot be.
     let waited = server.twill(&["status", "--wait"]).fails(20);
-    for words in
-        ["in doubt", "without a bitmap a member that failed does not come back", "twill accept-doubt"]
-    {
+    for words in ["in doubt", "bring the missing member back: twill re-add", "twill accept-doubt"] {
         assert!(format!("{}{}", waited.stdout, waited.stderr).contains(words), "{waited:?}");
     }
     server.twill(&["remove", "failed"]).succeeds();
@@ -90,9 +88,15 @@ fn raid6_that_loses_a_member_in_its_first_resync_goes_on() {
 
 /// It comes back with what it holds, also after another device got its slot, and nothing is in doubt any more.
 #[test]
-fn with_a_bitmap_the_member_comes_back_in_the_place_of_a_spare() {
+fn the_member_comes_back_in_the_place_of_a_spare() {
+    for bitmap in ["internal", "none"] {
+        comes_back_in_the_place_of_a_spare(bitmap);
+    }
+}
+
+fn comes_back_in_the_place_of_a_spare(bitmap: &str) {
     let world = World::new();
-    let members = begun(&world, "5", &["--bitmap", "internal"], 3);
+    let members = begun(&world, "5", &["--bitmap", bitmap], 3);
     let server = held(&world, &members);
     server.twill(&["fail", "--force", "m1"]).succeeds();
     server.twill(&["set", "--rate", "0"]).succeeds();

@@ -34,7 +34,12 @@ pub fn check_zones<D: ZoneDevice>(device: &D, zones: &MemberZones) -> Result<(),
     }
     let words = |zones: u32, zone_bytes: u64, capacity_bytes: u64, how: Access| {
         let (zone, capacity) = (zone_bytes / 1024, capacity_bytes / 1024);
-        format!("{zones} zones of {zone} KiB, {capacity} KiB of each to write, {how:?}")
+        let how = match how {
+            Access::Append => "by Zone Append",
+            Access::Sequential => "in order",
+            Access::Placed => "anywhere in a zone",
+        };
+        format!("{zones} zones of {zone} KiB, {capacity} KiB of each to write, {how}")
     };
     Err(OtherZones {
         found: words(zoned.zones, zoned.zone_bytes, zoned.capacity_bytes, access_of(zoned.access)),

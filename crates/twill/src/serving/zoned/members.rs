@@ -3,16 +3,19 @@
 
 use std::path::Path;
 
+use engine::array::zoned::fit::OtherZones;
 use engine::array::zoned::running::NotJoined;
+use engine::limits::BLOCK_BYTES;
 use engine::members::MemberState;
 use host::device::zoned::SharedZones;
 use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
-use layout::zoned::Superblock;
+use layout::zoned::{MemberZones, Superblock};
 use uuid::Uuid;
 
 use super::super::manager::gone;
 use super::ManagedZones;
 use super::start::open_zones;
+use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::clearing::Clearing;
@@ -31,12 +34,14 @@ impl ManagedZones {
         let refused = |problem| Failure::from_problems("the device cannot be added", vec![problem]);
         if self.array.shared.config.losses_survived() == 0 {
             let message = "a new member cannot help a RAID-0: the contents of one that is lost are lost";
-            return Err(Failure::new(ExitKind::BadGeometry, message));
+            let failure = Failure::new(ExitKind::BadGeometry, message);
+            return Err(failure.help("make a new array and restore the data: twill create"));
         }
         self.check_not_used(path).map_err(refused)?;
         let found = self.former_contents(path, force).map_err(refused)?;
         let said = self.said()?;
         let device = open_zones(path, &said.zones, self.direct).map_err(refused)?;
+        has_space(&device, &said.zones).map_err(|other| failure(path, &NotJoined::OtherZones(other)))?;
         erase(path, &found).map_err(refused)?;
         self.join(path, &device, *Uuid::new_v4().as_bytes(), None)?;
         Ok(Clearing::default())
@@ -48,7 +53,6 @@ impl ManagedZones {
     /// It cannot be opened, is no member of this array, or its slot is taken.
     pub fn re_add(&self, path: &Path) -> Result<(), Failure> {
         let refused = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
-        self.let_go(path)?;
         let said = self.said()?;
         let looked_at = MemberFile::open(path).map_err(refused)?;
         let own =
@@ -58,6 +62,13 @@ impl ManagedZones {
             return Err(refused(problem.help("`twill add` takes it as a new member")));
         };
         drop(looked_at);
+        if own.superblock.set_uuid != said.set_uuid {
+            let problem = Problem::new(ExitKind::NotAMember, path, "belongs to another array");
+            return Err(refused(problem.help("twill examine says which")));
+        }
+        // Only what may come back is let go of.
+        self.let_go(path)?;
+        self.check_not_used(path).map_err(refused)?;
         let device = open_zones(path, &said.zones, self.direct).map_err(refused)?;
         let uuid = own.superblock.device_uuid;
         self.join(path, &device, uuid, Some(own.superblock))
@@ -121,6 +132,17 @@ impl ManagedZones {
     }
 }
 
+/// Whether a device is as large as the members are, asked before what it holds is given up; what its zones are like is asked when it
+/// joins.
+fn has_space(device: &SharedZones, zones: &MemberZones) -> Result<(), OtherZones> {
+    let expected = u64::from(zones.zones) * u64::from(zones.zone_blocks) * BLOCK_BYTES as u64;
+    let found = device.info().size_bytes;
+    match found < expected {
+        true => Err(OtherZones { found: bytes::human(found), expected: bytes::human(expected) }),
+        false => Ok(()),
+    }
+}
+
 /// Overwrites the marks of what an ordinary device held.
 fn erase(path: &Path, found: &[Signature]) -> Result<(), Problem> {
     if found.is_empty() {
@@ -147,9 +169,10 @@ fn failure(path: &Path, why: &NotJoined) -> Failure {
         }
         NotJoined::InUse { .. } | NotJoined::Another => (ExitKind::MemberInUse, None),
         NotJoined::NoSuperblock => (ExitKind::Damaged, None),
-        NotJoined::OtherZones(_) | NotJoined::Limit(_) | NotJoined::ShortRecords { .. } => {
-            (ExitKind::BadGeometry, None)
+        NotJoined::OtherZones(_) => {
+            (ExitKind::BadGeometry, Some("take a device with at least as many zones of the same size"))
         }
+        NotJoined::Limit(_) | NotJoined::ShortRecords { .. } => (ExitKind::BadGeometry, None),
         NotJoined::Device(_) | NotJoined::NotSettled(_) => (ExitKind::IoError, None),
         NotJoined::NoNvme => (ExitKind::NoDriver, None),
     };
