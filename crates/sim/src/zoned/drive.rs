@@ -49,12 +49,15 @@ impl Fault {
     pub(super) const HARD: [Fault; 4] = [Fault::Gone, Fault::Offline, Fault::WrongPlace, Fault::LostAppend];
 }
 
+/// A zone that was reset: the drive's slot, its number, and the segment by number and tag.
+pub(super) type Reset = (usize, u32, (u64, u64));
+
 /// What all drives of a machine report.
 #[derive(Default)]
 pub(super) struct Watch {
     boundaries: Cell<u64>,
-    /// Segments, by number and tag, whose zones were reset since the machine started.
-    pub(super) resets: RefCell<BTreeSet<(u64, u64)>>,
+    /// Zones that were reset since the machine started, each with the segment that its header named.
+    pub(super) resets: RefCell<BTreeSet<Reset>>,
 }
 
 impl Watch {
@@ -319,7 +322,7 @@ impl Drive {
             let mut header = [0; BLOCK as usize];
             self.medium.borrow().read(self.zoned.offset_bytes(zone, 0), &mut header, &mut []);
             let held = SegmentHeader::parse_anywhere(&header);
-            let held = held.map(|(header, _)| (header.segment, header.tag));
+            let held = held.map(|(header, _)| (self.slot, zone, (header.segment, header.tag)));
             self.watch.resets.borrow_mut().extend(held);
         }
         self.medium.borrow_mut().change(zone, change, self.world.random())
