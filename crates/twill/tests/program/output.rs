@@ -70,7 +70,7 @@ fn a_creation_that_is_interrupted_is_one_document() {
     let Some(kill) = tool("kill") else { return };
     let world = World::new();
     let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 64 << 30)).collect();
-    world.write("m0", 64 << 20, b"something"); // in the data: a resync is due
+    world.write("m0", 1 << 30, b"something"); // in the data: a resync is due
     let mut process = world
         .command()
         .args(["create", "--level", "5", "--force", "--wait", "--json"])
