@@ -11,6 +11,13 @@ fn finds_nothing(plan: &Plan) -> Tried {
     search(plan, |_, _| {}).unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
+fn ends_whole(plan: &Plan, history: &str) {
+    let mut told = Vec::new();
+    let done = replay(plan, history, |line| told.push(line));
+    assert!(done.is_ok(), "{history}: {done:?}");
+    assert!(told.last().is_some_and(|line| line.contains("Whole")), "{history}: {told:?}");
+}
+
 #[test]
 fn two_acts_at_every_level_leave_nothing_unreadable() {
     for plan in plans(&sim::acts::LEVELS, 2, 1).iter().filter(|plan| plan.scheme == Scheme::Any) {
@@ -49,10 +56,7 @@ fn two_members_that_come_back_to_a_raid6_do_not_wait_for_each_other() {
         "start 0+1+2+3, crash with data only, start 0+1, write 0",
         "start 0+1+2+3, crash with data only, start 2+3, write 2",
     ] {
-        let mut told = Vec::new();
-        let done = replay(&plan, history, |line| told.push(line));
-        assert!(done.is_ok(), "{history}: {done:?}");
-        assert!(told.last().is_some_and(|line| line.contains("Whole")), "{history}: {told:?}");
+        ends_whole(&plan, history);
     }
 }
 
@@ -67,10 +71,7 @@ fn what_raid6_went_through_ends_whole() {
         // Parity makes the old contents, a client reads them, and the member is back with the new ones.
         "start 0+1+2+3, crash with data only, start 0+2+3",
     ] {
-        let mut told = Vec::new();
-        let done = replay(&plan, history, |line| told.push(line));
-        assert!(done.is_ok(), "{history}: {done:?}");
-        assert!(told.last().is_some_and(|line| line.contains("Whole")), "{history}: {told:?}");
+        ends_whole(&plan, history);
     }
     // What force mixed agrees once all drives are back.
     let at_once = Plan { at_rest: false, ..plan };

@@ -114,12 +114,12 @@ async fn recover_told<D: Device>(owned: Owned<'_, D>, slot: Slot) -> Result<(), 
     Ok(())
 }
 
-/// Recovers the parity chunk of a member in a RAID-6 stripe in doubt whose lost data is told: by a member that is back, too, and is not
-/// recovered yet, or by the other parity. Two members that return together would wait for each other otherwise, each for data of
-/// the other (invariant 11). The stripe stays in doubt for the other parity.
+/// Recovers the parity chunk of a member in a RAID-6 stripe in doubt. The lost data comes from its own member, if that is back and
+/// holds it, or from the other parity. Otherwise two members that return together would wait for each other's data (invariant 11).
+/// The stripe stays in doubt, because the other parity may be torn.
 ///
 /// # Errors
-/// `error` if some of the lost data is not told; what the members say.
+/// `error` if neither has some of the lost data; what the members say.
 async fn recover_parity_told<D: Device>(
     owned: Owned<'_, D>,
     slot: Slot,
@@ -133,11 +133,11 @@ async fn recover_parity_told<D: Device>(
         let window = base + u64::from(window.start)..base + u64::from(window.end);
         for (bytes, teller) in owned.shared().absences.tellers(of_lost, &window) {
             let rows = Rows { start: row(bytes.start), end: row(bytes.end) };
-            let told = Fragment { chunk: *lost, rows };
-            let told = match teller {
+            let wanted = Fragment { chunk: *lost, rows };
+            let contents_of_lost = match teller {
                 Teller::Nothing => return Err(error),
-                Teller::Parity => read_owned(owned, &[told]).await?.remove(0),
-                Teller::Member => match owned.port().read_quietly(&owned.read_of(&told)).await {
+                Teller::Parity => read_owned(owned, &[wanted]).await?.remove(0),
+                Teller::Member => match owned.port().read_quietly(&owned.read_of(&wanted)).await {
                     Ok(contents) => contents,
                     Err(MemberError::Gone | MemberError::Unreadable) => return Err(error),
                     Err(MemberError::Request(error)) => return Err(error),
@@ -147,7 +147,7 @@ async fn recover_parity_told<D: Device>(
             let others: SmallVec<[Fragment; 16]> = others.map(|chunk| Fragment { chunk, rows }).collect();
             let contents = read_owned(owned, &others).await?;
             let at = |chunk: Chunk| others.iter().position(|other| other.chunk == chunk);
-            let of = |chunk: Chunk| at(chunk).map_or(&told, |at| &contents[at]).bytes();
+            let of = |chunk: Chunk| at(chunk).map_or(&contents_of_lost, |at| &contents[at]).bytes();
             let new = encode_one(owned.geometry(), owned.stripe(), parity, rows, of, owned.pool());
             write_recovered(owned.port(), slot, bytes.start, Gather::from(new)).await?;
         }

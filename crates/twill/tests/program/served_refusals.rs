@@ -203,6 +203,7 @@ const ZONED: &[Row] = &[
     ("remove z0", 6, &["z0", "is in use", "twill fail"]),
     ("add n0", 10, &["n0", "and the members of the array have", "at least as many zones"]),
     ("add --force n0", 10, &["n0", "and the members of the array have", "at least as many zones"]),
+    ("add d0", 3, &["d0", "is a file with data", "--force"]),
     ("add z0", 6, &["z0", "is a device of this array already", "twill remove failed"]),
     ("add nope", 8, &["nope", "cannot open"]),
     ("re-add n0", 4, &["n0", "no superblock of a zoned array", "twill add"]),
@@ -333,6 +334,8 @@ fn while_a_client_is_connected() {
 fn while_a_zoned_array_is_served() {
     let world = World::new();
     world.member("n0", MEMBER_BYTES);
+    let data = world.member("d0", 2 * MEMBER_BYTES);
+    world.write(&data, 5 << 20, b"something");
     let members: Vec<String> = (0..4).map(|i| world.member(&format!("z{i}"), 2 * MEMBER_BYTES)).collect();
     let arguments =
         ["create", "--metadata", "zoned", "--zone-size", "512K", "--level", "5", "--name", "test"];

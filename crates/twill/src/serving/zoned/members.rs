@@ -19,6 +19,7 @@ use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::clearing::Clearing;
+use crate::probe::contents::check_empty;
 use crate::probe::member_file::MemberFile;
 use crate::probe::signatures::{self, Signature};
 use crate::probe::superblocks;
@@ -44,7 +45,9 @@ impl ManagedZones {
         has_space(&device, &said.zones).map_err(|other| failure(path, &NotJoined::OtherZones(other)))?;
         erase(path, &found).map_err(refused)?;
         self.join(path, &device, *Uuid::new_v4().as_bytes(), None)?;
-        Ok(Clearing::default())
+        let (erased, stays) = found.into_iter().partition(|found| found.is_md || found.place.is_some());
+        let words = |found: Vec<Signature>| found.into_iter().map(|found| found.words).collect();
+        Ok(Clearing { ranges: Vec::new(), erased: words(erased), stays: words(stays) })
     }
 
     /// Takes back a member that was away. A failed one that still has its slot is removed first.
@@ -123,12 +126,10 @@ impl ManagedZones {
             return Ok(Vec::new());
         }
         let found = signatures::find(&member).map_err(|error| Problem::from_io(path, "read", &error))?;
-        if force || found.is_empty() {
-            return Ok(found);
+        if !force {
+            check_empty(&member, &found)?;
         }
-        let words: Vec<&str> = found.iter().map(|signature| signature.words.as_str()).collect();
-        let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", words.join(", ")));
-        Err(problem.help("--force overwrites what is there"))
+        Ok(found)
     }
 }
 
@@ -167,8 +168,12 @@ fn failure(path: &Path, why: &NotJoined) -> Failure {
         NotJoined::NoSlot => {
             (ExitKind::MemberInUse, Some("fail the member whose place it is to have first: twill fail"))
         }
-        NotJoined::InUse { .. } | NotJoined::Another => (ExitKind::MemberInUse, None),
-        NotJoined::NoSuperblock => (ExitKind::Damaged, None),
+        NotJoined::InUse { .. } => (
+            ExitKind::MemberInUse,
+            Some("twill status lists the members; twill fail takes that one out of use"),
+        ),
+        NotJoined::Another => (ExitKind::MemberInUse, Some("try again once twill status shows that one")),
+        NotJoined::NoSuperblock => (ExitKind::Damaged, Some("`twill add` takes it as a new member")),
         NotJoined::OtherZones(_) => {
             (ExitKind::BadGeometry, Some("take a device with at least as many zones of the same size"))
         }
