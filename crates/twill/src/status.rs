@@ -93,6 +93,9 @@ pub struct ArrayStatus {
     /// never are (`--no-redo-log`), else `off`.
     #[serde(default)]
     pub redo_log: String,
+    /// There is room for a record of what a member that fails holds of stripes in doubt: it can come back with that.
+    #[serde(default)]
+    pub absence_record: bool,
     /// Stripes of which what missing members held may be wrong; reading it is an error.
     #[serde(default)]
     pub stripes_in_doubt: u64,

@@ -94,6 +94,7 @@ impl Gathered<'_> {
             update_policy: shared.loads.policy().to_string(),
             avoid_slow: shared.loads.avoid_slow(),
             redo_log: self.redo_log().to_string(),
+            absence_record: shared.absences.has_room(),
             stripes_in_doubt: doubt::stripes(self.array),
             doubts: doubt::ranges(self.array),
             rate_max: limits.rate_max,

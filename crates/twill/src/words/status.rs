@@ -222,8 +222,7 @@ pub fn redo_log(status: &ArrayStatus) -> Option<String> {
 /// while no other has its slot.
 pub fn doubt_help(status: &ArrayStatus) -> String {
     let other = status.members.iter().find(|member| member.state == MemberHealth::Recovering);
-    let has_record = status.bitmap.is_some() || status.redo_log != "absent"; // both stand before the data
-    let back = match (has_record, other.and_then(|member| member.path.as_deref())) {
+    let back = match (status.absence_record, other.and_then(|member| member.path.as_deref())) {
         (false, _) => "there is no room for a record of what a member that failed holds: overwrite these stripes".to_owned(),
         (true, None) => {
             "bring the missing member back: twill re-add, or serve the array with it; or overwrite these stripes".to_owned()

@@ -103,7 +103,7 @@ fn the_json_answer_keeps_its_names() {
     let members = world.array(3);
     let server = world.serve(&[], &members);
     let names = server.twill(&["detail", "--json"]).succeeds().names();
-    let wanted = "avoid_slow bitmap block_device chunk_bytes clean consistency_policy created_unix_s degraded events exports[].connections exports[].uri failed failing layout level logical_block_bytes \
+    let wanted = "absence_record avoid_slow bitmap block_device chunk_bytes clean consistency_policy created_unix_s degraded events exports[].connections exports[].uri failed failing layout level logical_block_bytes \
         member_bytes members[].bad_block_bytes members[].corrected_reads members[].deleted members[].device_bytes members[].device_uuid members[].errors members[].failfast members[].path \
         members[].read_latency_ns members[].recovered_bytes members[].slot members[].state \
         members[].write_latency_ns members[].write_mostly metadata name p99_budget_ns pid raid_devices rate_max rate_min read_only rebuild redo_log scrub \
