@@ -19,7 +19,7 @@ use crate::commands::rename::RenameArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
 use crate::remote_arguments::nqn;
-pub use crate::remote_arguments::{DiscoverArguments, RemoteArguments, member_path};
+pub use crate::remote_arguments::{DeviceArguments, DiscoverArguments, RemoteArguments, member_path};
 use crate::status::DoubtRange;
 
 mod hosts;
@@ -648,12 +648,9 @@ pub struct ExamineArguments {
     /// Of zoned members, also say what each zone holds, by its segment header, even if no superblock is usable.
     #[arg(long)]
     pub segments: bool,
-    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
-    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
-    pub members: Vec<PathBuf>,
-    /// How members on other machines are reached.
+    /// Which members.
     #[command(flatten)]
-    pub remote: RemoteArguments,
+    pub of: DeviceArguments,
 }
 
 /// Arguments of commands on a member of a served array.

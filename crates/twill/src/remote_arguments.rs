@@ -41,6 +41,17 @@ pub struct RemoteArguments {
     pub keep_alive_tmo: u64,
 }
 
+/// Members of arrays that are not served, and how those on other machines are reached.
+#[derive(Debug, Args)]
+pub struct DeviceArguments {
+    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
+    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
+    pub members: Vec<PathBuf>,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
+}
+
 /// Arguments of `discover`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: what does this machine serve?

@@ -82,10 +82,15 @@ fn recovered(world: &World) -> Ended {
 }
 
 fn agrees(world: &World) -> bool {
+    disagreeing(world).is_none()
+}
+
+/// The first stripe or region whose parity or copies do not agree.
+pub(super) fn disagreeing(world: &World) -> Option<u64> {
     let parity = world.set.shared.geometry.parity_chunks() > 0;
     let count = if parity { world.set.shared.geometry.stripes() } else { world.set.regions() };
-    (0..count).all(|at| {
-        let (set, mode) = (Rc::clone(&world.set), ScrubMode::default());
+    (0..count).find(|at| {
+        let (set, at, mode) = (Rc::clone(&world.set), *at, ScrubMode::default());
         let checked = world.run(async move {
             if parity {
                 set.check_stripe(Stripe::new(at), mode).await
@@ -93,7 +98,7 @@ fn agrees(world: &World) -> bool {
                 set.check_region(at, mode).await
             }
         });
-        checked.expect("readable") == Checked::default()
+        checked.expect("readable") != Checked::default()
     })
 }
 

@@ -75,14 +75,20 @@ fn a_host_without_digests_is_refused_where_they_are_required() {
     assert_eq!(refused, Err(Status::CONNECT_INVALID_PARAMETERS));
 }
 
-#[test]
-fn a_server_that_stops_answers_what_is_at_work() {
-    let World { server, _shards, address, memory, subsystems: _subsystems, folder: _folder } = World::new();
+/// A host whose write waits for the memory.
+fn with_a_write_at_work(address: SocketAddr, memory: &Memory) -> Connected {
     let mut host = Connected::new(address, &subsystem(), &host(1));
     memory.paused.store(true, Ordering::SeqCst);
     let (sqe, payload, data) = write(7, SMALL);
     host.io.begin(sqe, payload, data);
     until("the write begins", || memory.waiting.load(Ordering::SeqCst) > 0);
+    host
+}
+
+#[test]
+fn a_server_that_stops_answers_what_is_at_work() {
+    let World { server, _shards, address, memory, subsystems: _subsystems, folder: _folder } = World::new();
+    let mut host = with_a_write_at_work(address, &memory);
     let stopping = std::thread::spawn(move || server.stop(Duration::from_secs(20)));
     assert!(host.io.is_silent_for(Duration::from_millis(300)) && !stopping.is_finished());
     memory.paused.store(false, Ordering::SeqCst);
@@ -95,11 +101,7 @@ fn a_server_that_stops_answers_what_is_at_work() {
 #[test]
 fn a_stop_cuts_off_what_does_not_end() {
     let World { server, _shards, address, memory, subsystems: _subsystems, folder: _folder } = World::new();
-    let mut host = Connected::new(address, &subsystem(), &host(1));
-    memory.paused.store(true, Ordering::SeqCst);
-    let (sqe, payload, data) = write(7, SMALL);
-    host.io.begin(sqe, payload, data);
-    until("the write begins", || memory.waiting.load(Ordering::SeqCst) > 0);
+    let _host = with_a_write_at_work(address, &memory);
     let since = Instant::now();
     assert_eq!(server.stop(Duration::from_millis(300)), 2, "both of its queues");
     assert!(since.elapsed() < Duration::from_secs(10));

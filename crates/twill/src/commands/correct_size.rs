@@ -1,6 +1,6 @@
 //! `correct-size`: a member's superblock counts more, or less, than its device has, and is put right.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use layout::md_superblock::Superblock;
@@ -14,7 +14,7 @@ use crate::plain::plain;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::{self, superblock_of};
 use crate::remote;
-use crate::remote_arguments::{RemoteArguments, member_path};
+use crate::remote_arguments::DeviceArguments;
 
 /// Arguments of `correct-size`.
 #[derive(Debug, Args)]
@@ -24,12 +24,9 @@ use crate::remote_arguments::{RemoteArguments, member_path};
 As mdadm --assemble --update=devicesize does it: the superblock gets the size that the device has now. It is refused
 where the device lacks a part that the array uses. The array is stopped meanwhile.")]
 pub struct CorrectSizeArguments {
-    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
-    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
-    pub members: Vec<PathBuf>,
-    /// How members on other machines are reached.
+    /// Which members.
     #[command(flatten)]
-    pub remote: RemoteArguments,
+    pub of: DeviceArguments,
 }
 
 /// What `correct-size` answers about a member.
@@ -47,8 +44,8 @@ struct AnswerMember {
 /// # Errors
 /// Why a member cannot be put right, nothing was written then; or the member at which the system failed.
 pub fn run(arguments: &CorrectSizeArguments, output: Output) -> Result<(), Failure> {
-    remote::set(&arguments.remote)?;
-    let looked = arguments.members.iter().map(|path| look_at(path));
+    remote::set(&arguments.of.remote)?;
+    let looked = arguments.of.members.iter().map(|path| look_at(path));
     let (right, wrong): (Vec<_>, Vec<_>) = looked.partition(Result::is_ok);
     let problems: Vec<Problem> = wrong.into_iter().filter_map(Result::err).collect();
     if !problems.is_empty() {

@@ -125,9 +125,9 @@ struct DescribedBitmap {
 /// # Errors
 /// What is wrong with members without a usable superblock; the others are printed all the same.
 pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> {
-    remote::set(&arguments.remote)?;
+    remote::set(&arguments.of.remote)?;
     let members: Vec<Examined> =
-        arguments.members.iter().map(|path| examine(path, arguments.segments)).collect();
+        arguments.of.members.iter().map(|path| examine(path, arguments.segments)).collect();
     let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();
     let answer = Answer { members };
     output

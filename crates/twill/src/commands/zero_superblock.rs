@@ -1,7 +1,7 @@
 //! `zero-superblock`: devices are members of no array any more. Everything is looked at before the first byte is written.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock, display_uuid};
@@ -16,7 +16,7 @@ use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::{Found, find_all};
 use crate::probe::zoned;
 use crate::remote;
-use crate::remote_arguments::{RemoteArguments, member_path};
+use crate::remote_arguments::DeviceArguments;
 
 /// Arguments of `zero-superblock`.
 #[derive(Debug, Args)]
@@ -30,12 +30,9 @@ pub struct ZeroSuperblockArguments {
     /// Clear superblocks that are damaged, too.
     #[arg(short, long)]
     pub force: bool,
-    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
-    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
-    pub members: Vec<PathBuf>,
-    /// How members on other machines are reached.
+    /// Which members.
     #[command(flatten)]
-    pub remote: RemoteArguments,
+    pub of: DeviceArguments,
 }
 
 /// What `zero-superblock` answers about a member.
@@ -60,7 +57,7 @@ struct Cleared {
 /// # Errors
 /// All reasons against it at once, nothing was written then; or the member at which the system failed.
 pub fn run(arguments: &ZeroSuperblockArguments, output: Output) -> Result<(), Failure> {
-    remote::set(&arguments.remote)?;
+    remote::set(&arguments.of.remote)?;
     let held = look_at(arguments)?;
     let mut answer = OfMembers { members: Vec::new() };
     for (member, found) in &held {
@@ -89,7 +86,7 @@ pub fn run(arguments: &ZeroSuperblockArguments, output: Output) -> Result<(), Fa
 fn look_at(arguments: &ZeroSuperblockArguments) -> Result<Vec<(MemberFile, Vec<Found>)>, Failure> {
     let mut seen = HashSet::new();
     let (mut held, mut problems) = (Vec::new(), Vec::new());
-    for path in &arguments.members {
+    for path in &arguments.of.members {
         // A second name of a member that is held already would say that it is locked.
         let is_first = MemberFile::open(path).map_or(true, |member| seen.insert(member.identity));
         if !is_first {

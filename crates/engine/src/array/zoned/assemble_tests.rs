@@ -21,6 +21,19 @@ pub(super) fn zones(access: ZoneAccess, count: u32) -> ZonedInfo {
     }
 }
 
+/// An array with every choice left to the plan.
+pub(super) fn wanted(level: Level, width: u8) -> Wanted {
+    Wanted {
+        columns: Columns::new(level, width).expect("columns"),
+        small_blocks: None,
+        large_blocks: None,
+        group: None,
+        reserve_percent: RESERVE_PERCENT,
+        map_entry: MapEntryBytes::Eight,
+        carrier: None,
+    }
+}
+
 pub(super) fn new_array(level: Level, members: u8) -> NewZonedArray {
     let device = |slot: u8| DeviceZones {
         name: format!("m{slot}"),
@@ -28,16 +41,7 @@ pub(super) fn new_array(level: Level, members: u8) -> NewZonedArray {
         zoned: zones(ZoneAccess::Placed, 40),
     };
     let devices: Vec<DeviceZones> = (0..members).map(device).collect();
-    let wanted = Wanted {
-        columns: Columns::new(level, members).expect("columns"),
-        small_blocks: None,
-        large_blocks: None,
-        group: None,
-        reserve_percent: RESERVE_PERCENT,
-        map_entry: MapEntryBytes::Eight,
-        carrier: None,
-    };
-    let (plan, zones) = plan(&wanted, &devices).expect("a plan");
+    let (plan, zones) = plan(&wanted(level, members), &devices).expect("a plan");
     NewZonedArray {
         set_uuid: [7; 16],
         name: "test".to_owned(),

@@ -1,21 +1,9 @@
 //! What is chosen for new arrays of every level and kind of member, and what is refused.
 
-use super::super::assemble_tests::{new_array, zones};
+use super::super::assemble_tests::{new_array, wanted, zones};
 use super::*;
 use layout::geometry::Level;
 use layout::zoned::LogPlace;
-
-fn wanted(level: Level, width: u8) -> Wanted {
-    Wanted {
-        columns: Columns::new(level, width).expect("columns"),
-        small_blocks: None,
-        large_blocks: None,
-        group: None,
-        reserve_percent: RESERVE_PERCENT,
-        map_entry: MapEntryBytes::Eight,
-        carrier: None,
-    }
-}
 
 fn devices(zoned: &[ZonedInfo]) -> Vec<DeviceZones> {
     let device = |(slot, zoned): (usize, &ZonedInfo)| DeviceZones {
