@@ -1,8 +1,10 @@
 //! When an open stripe that is not full is sent: a pure decision.
 //!
 //! The paper waits 100 us for more writes. A lone synchronous writer then pays that wait for every write, so `auto` sends at
-//! once where no stripe of the class is in flight, and otherwise when the first of those returns (a group commit): as long
-//! as the padding that this costs stays within a share of what was written in the last second. Beyond it the wait is 100 us.
+//! once where no stripe of the class is in flight, and otherwise when all of those have returned (a group commit), after 100 us at
+//! the latest: as long as the padding that this costs stays within a share of what was written in the last second. Beyond it the
+//! wait is 100 us. To send when the first of them returns costs 3 % of the throughput at depth 64, and a third of it where chunks
+//! are four times as long as writes (an event simulation of the drives alone).
 
 /// How long an open stripe waits for more writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +29,8 @@ const FREE_BLOCKS: u64 = 4096;
 pub enum Due {
     /// Now.
     Now,
-    /// When a stripe of its class returns, at this time at the latest.
-    WhenOneReturns {
+    /// When all stripes of its class have returned, at this time at the latest.
+    WhenNoneIsInFlight {
         /// Nanoseconds, by the caller's clock.
         at_ns: u64,
     },
@@ -78,7 +80,7 @@ impl Dispatch {
                 let at_ns = stripe.since_ns + FILL_WAIT_NS;
                 match (self.affords(now_ns, stripe.padding_blocks), stripe.in_flight) {
                     (true, 0) => Due::Now,
-                    (true, _) if at_ns > now_ns => Due::WhenOneReturns { at_ns },
+                    (true, _) if at_ns > now_ns => Due::WhenNoneIsInFlight { at_ns },
                     _ => due_at(at_ns),
                 }
             }
@@ -119,11 +121,11 @@ mod tests {
     const OPEN: OpenStripe = OpenStripe { since_ns: 1000, padding_blocks: 5, in_flight: 0 };
 
     #[test]
-    fn a_lone_write_never_waits_and_others_wait_for_the_first_that_returns() {
+    fn a_lone_write_never_waits_and_others_wait_for_those_in_flight() {
         let mut dispatch = Dispatch::new(FillWait::Auto);
         assert_eq!(dispatch.due(1000, &OPEN), Due::Now);
         let busy = OpenStripe { in_flight: 2, ..OPEN };
-        assert_eq!(dispatch.due(1000, &busy), Due::WhenOneReturns { at_ns: 1000 + FILL_WAIT_NS });
+        assert_eq!(dispatch.due(1000, &busy), Due::WhenNoneIsInFlight { at_ns: 1000 + FILL_WAIT_NS });
         assert_eq!(dispatch.due(1000 + FILL_WAIT_NS, &busy), Due::Now);
         assert_eq!(dispatch.due(1000, &OpenStripe { padding_blocks: 0, ..busy }), Due::Now, "it is full");
     }

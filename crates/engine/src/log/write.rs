@@ -125,7 +125,7 @@ fn send_if_due<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
     };
     match due {
         (Due::Now, _) => send_open(engine, class),
-        (Due::WhenOneReturns { at_ns } | Due::At { at_ns }, of) => {
+        (Due::WhenNoneIsInFlight { at_ns } | Due::At { at_ns }, of) => {
             let engine = Rc::clone(engine);
             let sleep = platform.sleep_until(at_ns);
             engine.port.executor.clone().spawn(async move {
@@ -159,7 +159,7 @@ fn send_open<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
         let batches = engine.batches(class);
         batches.in_flight.set(batches.in_flight.get() - 1);
         outcome.set(result);
-        send_if_due(&engine, class); // group commit: the first that returns sends what has gathered
+        send_if_due(&engine, class); // group commit: the last that returns sends what has gathered
     });
 }
 

@@ -5,6 +5,7 @@
 mod conditions;
 mod member;
 mod traffic;
+pub mod zoned;
 
 use layout::geometry::Level;
 use serde::Serialize;

@@ -1,0 +1,178 @@
+//! A point with the engine: an array over drives that take time, and clients that each have one write in flight.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use engine::buffer::{Buffer, Gather, Pool, Slice};
+use engine::counters::Counters;
+use engine::executor::Executor;
+use engine::log::config::LogConfig;
+use engine::log::dispatch::{FILL_WAIT_NS, FillWait};
+use engine::log::engine::LogSet;
+use engine::log::port::{LogPlatform, LogPort};
+use engine::log::recover::{Start, recover};
+use engine::members::MemberState;
+use engine::volume::Space;
+use engine::zone_device::{ZoneAccess, ZonedInfo};
+use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
+
+use super::drive::TimedZones;
+use super::{Mode, Point, Speed};
+use crate::experiment::member::Timeline;
+use crate::random::Random;
+use crate::world::pending;
+
+/// Stripes of the largest group of 16 KiB chunks: more than a run writes.
+pub(super) const GROUP_MAX: u16 = 16_384;
+const BLOCK: u64 = 4096;
+/// Blocks of a zone: the ZN540's 1077 MiB.
+const ZONE_BLOCKS: u32 = 1077 << 8;
+const ZONES: u32 = 16;
+/// Blocks of the array: much fewer than its zones hold, so that nothing is reclaimed.
+const LOGICAL_BLOCKS: u64 = 1 << 20;
+/// Segment numbers for as long as the run takes.
+const NUMBERS: u64 = 64;
+
+struct Clock {
+    time: Rc<Timeline>,
+    random: Random,
+}
+
+impl LogPlatform for Clock {
+    fn now_ns(&self) -> u64 {
+        self.time.now_ns()
+    }
+
+    fn sleep_until(&self, at_ns: u64) -> Pin<Box<dyn Future<Output = ()>>> {
+        let (pending, filler) = pending();
+        self.time.after(at_ns.saturating_sub(self.time.now_ns()), move || filler.fill(()));
+        Box::pin(pending)
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+}
+
+struct Clients {
+    point: Point,
+    requests: u64,
+    time: Rc<Timeline>,
+    random: Random,
+    data: Slice,
+    begun: Cell<u64>,
+    ended: Cell<u64>,
+    latencies_ns: RefCell<Vec<u64>>,
+    /// When the first request that counts ended.
+    counts_from_ns: Cell<u64>,
+}
+
+/// Runs a point to its end.
+pub(super) fn run(point: &Point, requests: u64) -> Speed {
+    let time = Timeline::new();
+    let executor = Executor::new(Box::new(|| {}));
+    let clients = Rc::new(Clients {
+        point: *point,
+        requests,
+        time: Rc::clone(&time),
+        random: Random::new(1),
+        data: Buffer::new(usize::from(point.request_blocks()) * BLOCK as usize).freeze(),
+        begun: Cell::new(0),
+        ended: Cell::new(0),
+        latencies_ns: RefCell::default(),
+        counts_from_ns: Cell::new(0),
+    });
+    let (own, of) = (Rc::clone(&clients), executor.clone());
+    executor.spawn(async move {
+        let set = Rc::new(start(&own.point, &own.time, &of).await);
+        for _ in 0..own.point.depth {
+            of.spawn(Rc::clone(&own).client(Rc::clone(&set)));
+        }
+    });
+    loop {
+        executor.run_ready(usize::MAX);
+        if clients.ended.get() == requests {
+            break;
+        }
+        executor.enter(time.next().expect("requests are under way"));
+    }
+    let elapsed_ns = time.now_ns() - clients.counts_from_ns.get();
+    executor.abandon();
+    Speed::of(clients.latencies_ns.take(), u64::from(point.request_blocks()) * BLOCK, elapsed_ns)
+}
+
+impl Clients {
+    /// The first tenth of the requests does not count.
+    async fn client(self: Rc<Self>, set: Rc<LogSet<TimedZones>>) {
+        let blocks = u64::from(self.point.request_blocks());
+        while self.begun.get() < self.requests {
+            self.begun.set(self.begun.get() + 1);
+            let since_ns = self.time.now_ns();
+            let offset = self.random.below(LOGICAL_BLOCKS / blocks) * blocks * BLOCK;
+            set.write(offset, Gather::from(self.data.clone()), false).await.expect("nothing fails here");
+            let ended = self.ended.get() + 1;
+            self.ended.set(ended);
+            let warming = self.requests / 10;
+            match ended {
+                _ if ended == warming => self.counts_from_ns.set(self.time.now_ns()),
+                _ if ended > warming => self.latencies_ns.borrow_mut().push(self.time.now_ns() - since_ns),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// An array that is new and serves.
+async fn start(point: &Point, time: &Rc<Timeline>, executor: &Executor) -> LogSet<TimedZones> {
+    let zone_bytes = u64::from(ZONE_BLOCKS) * BLOCK;
+    let access = if point.mode == Mode::ZoneWrite { ZoneAccess::Sequential } else { ZoneAccess::Append };
+    let zoned = ZonedInfo {
+        access,
+        zones: ZONES,
+        zone_bytes,
+        capacity_bytes: zone_bytes,
+        record_bytes_max: 128 << 10,
+        metadata_bytes: 64,
+        open_max: None,
+        active_max: None,
+    };
+    let members = usize::from(point.members);
+    let devices: Vec<_> =
+        (0..members).map(|_| Some(TimedZones::new(zoned.clone(), point.drive(), time))).collect();
+    let start = Start {
+        config: config(point),
+        devices: devices.clone(),
+        states: vec![MemberState::InSync; members],
+        epoch: Epoch { number: 1, random: 1 },
+        numbers: 1..NUMBERS,
+        counters: [Counters::default()].into(),
+        events: Box::new(|_| {}),
+    };
+    let pool = Pool::new(64 << 20);
+    let platform: Rc<dyn LogPlatform> = Rc::new(Clock { time: Rc::clone(time), random: Random::new(2) });
+    let (shared, _) = recover(start, executor, &pool, &platform).await.expect("an empty array starts");
+    let port = LogPort::new(shared, 0, executor.clone(), pool, platform, devices);
+    LogSet::serve(port)
+}
+
+fn config(point: &Point) -> LogConfig {
+    LogConfig {
+        set_uuid: [7; 16],
+        devices: (1..=point.members).map(|member| [member; 16]).collect(),
+        level: point.level,
+        access: if point.mode == Mode::ZoneWrite { Access::Sequential } else { Access::Append },
+        carrier: Carrier::Oob,
+        zones: ZONES,
+        capacity_blocks: ZONE_BLOCKS,
+        record_blocks: [point.chunk_blocks(); 2],
+        group: point.mode.group().unwrap_or(0),
+        band_blocks: 256,
+        map: MapShape::new(MapEntryBytes::Eight, 2 * point.members, ZONE_BLOCKS).expect("a shape"),
+        logical_blocks: LOGICAL_BLOCKS,
+        fill_wait: if point.mode == Mode::Twill { FillWait::Auto } else { FillWait::Fixed(FILL_WAIT_NS) },
+        zone_limits: vec![None; usize::from(point.members)],
+        record_bytes_max: 128 << 10,
+    }
+}
