@@ -178,10 +178,10 @@ async fn empty<D: ZoneDevice>(
     let mut moved: Vec<(Arc<Segment>, Contents)> = Vec::new();
     for victim in victims {
         if let Some(contents) = read_contents(port, victim).await {
-            move_mapped(engine, victim, &contents.mapped).await?;
             moved.push((Arc::clone(victim), contents));
         }
     }
+    move_mapped(engine, &moved).await?;
     moved.retain(|(victim, _)| shared.table.live(victim.slot()) == 0);
     let (emptied, contents): (Vec<Arc<Segment>>, Vec<Contents>) = moved.into_iter().unzip();
     let lists = list_blocks(shared, &contents).ok_or_else(used_up)?;
@@ -202,25 +202,34 @@ async fn empty<D: ZoneDevice>(
     Ok(emptied)
 }
 
-/// Moves the blocks of a victim that the map names.
+/// Moves the blocks of the victims that the map names. What is left of all of them shares stripes: where drives choose places each
+/// victim would take one of its own, most of it padding, and the reserve has room for a few.
 async fn move_mapped<D: ZoneDevice>(
     engine: &Rc<LogEngine<D>>,
-    victim: &Arc<Segment>,
-    mapped: &[LiveBlock],
+    victims: &[(Arc<Segment>, Contents)],
 ) -> Result<(), VolumeError> {
     let (port, shared) = (&engine.port, &engine.port.shared);
+    let of_victim = |(victim, contents): &'_ (Arc<Segment>, Contents)| {
+        let victim = Arc::clone(victim);
+        contents.mapped.clone().into_iter().map(move |live| (Arc::clone(&victim), live))
+    };
+    let mapped: Vec<(Arc<Segment>, LiveBlock)> = victims.iter().flat_map(of_victim).collect();
     for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
         if shared.space.is_stopping() {
             return Ok(());
         }
-        let part: Vec<LiveBlock> = part.iter().filter(|live| is_mapped(shared, live)).copied().collect();
-        let runs = part.chunk_by(|before, next| follows(before.place, next.place));
-        let runs: Vec<&[LiveBlock]> = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).collect();
-        let reads = runs.iter().map(|run| Box::pin(read_mapped(port, victim, run)));
-        let read: Vec<Option<StripeBlock>> = join_all(reads).await.into_iter().flatten().collect();
+        let part: Vec<&(Arc<Segment>, LiveBlock)> =
+            part.iter().filter(|(_, live)| is_mapped(shared, live)).collect();
+        let runs = part.chunk_by(|(_, before), (_, next)| follows(before.place, next.place));
+        let runs = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).map(|run| {
+            let (victim, _) = run[0];
+            let lives: Vec<LiveBlock> = run.iter().map(|(_, live)| *live).collect();
+            Box::pin(async move { read_mapped(port, victim, &lives).await })
+        });
+        let read: Vec<Option<StripeBlock>> = join_all(runs).await.into_iter().flatten().collect();
         let mut blocks = Vec::with_capacity(read.len());
         let mut places = Vec::with_capacity(read.len());
-        for (live, block) in part.iter().zip(read) {
+        for ((victim, live), block) in part.into_iter().zip(read) {
             match block {
                 Some(block) => {
                     places.push(live.place);

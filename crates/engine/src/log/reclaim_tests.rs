@@ -8,6 +8,8 @@ use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
 use crate::volume::{Space as _, ZeroFlags};
+use crate::zone_device::ZoneAccess;
+use layout::geometry::Level;
 use layout::zoned::Class;
 
 /// A shape of which clients see as much as `create` would give them with this reserve.
@@ -97,6 +99,35 @@ fn a_log_that_is_written_ten_times_over_never_fills() {
                 world.cut(&array.executor, &mut Chance(seed));
             }
         }
+    }
+}
+
+/// Where drives choose places a stripe is whole however little it holds, and these segments have room for three: what is left of
+/// many nearly empty ones goes into few stripes, or reclaim runs out of segments itself.
+#[test]
+fn what_is_left_of_many_segments_shares_stripes() {
+    for (level, members) in [(Level::Raid0, 3), (Level::Raid5, 4)] {
+        let (access, record_blocks) = (ZoneAccess::Append, [2, 8]);
+        let shape = Shape { level, members, access, record_blocks, zones: 24, zone_blocks: 28, ..RAID5 };
+        let shape = with_reserve(Shape { open_max: None, ..shape }, 50);
+        let world = World::new(shape, 23);
+        let array = world.start().expect("a new array");
+        let mut versions = vec![0; shape.logical_blocks as usize];
+        let mut chance = Chance(7);
+        for version in 1..=800 {
+            let block = chance.below(shape.logical_blocks);
+            let written = if chance.one_in(5) {
+                let (set, at) = (Rc::clone(&array.set), block * BLOCK_BYTES as u64);
+                let flags = ZeroFlags { may_unmap: true, fua: false };
+                versions[block as usize] = 0;
+                array.wait(&world, async move { set.write_zeroes(at, BLOCK_BYTES as u64, flags).await })
+            } else {
+                versions[block as usize] = version;
+                array.write(&world, block, &pattern(block, version))
+            };
+            written.unwrap_or_else(|error| panic!("{shape:?}, write {version}: {error}"));
+        }
+        check_all(&world, &array, &versions, "one at a time");
     }
 }
 
