@@ -107,7 +107,10 @@ pub async fn recover_with<D: ZoneDevice>(
         start.devices.clone(),
     );
     let emptied = emptied_of(&port, &segments).await;
-    segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
+    for (key, judged) in &mut segments {
+        judged.has_entry = emptied.contains(key);
+        judged.is_gone |= judged.has_entry;
+    }
     name_headers(&port, &segments, &zones);
     check_slots(&shared, &segments)?;
     check_columns(&segments)?;
@@ -185,7 +188,7 @@ pub async fn judge<D: ZoneDevice>(
     }
     let is_gone = has_nothing(&found);
     let decision = decide(&found);
-    Judged { found, zones, decision, is_gone }
+    Judged { found, zones, decision, is_gone, has_entry: false }
 }
 
 async fn scan_records<D: ZoneDevice>(

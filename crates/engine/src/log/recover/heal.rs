@@ -61,11 +61,12 @@ pub async fn heal<D: ZoneDevice>(
         let header = &judged.found.header;
         EmptiedEntry { segment: header.segment, tag: header.tag }
     };
-    let entries: Vec<EmptiedEntry> = empty.iter().map(entry).collect();
+    let entries: Vec<EmptiedEntry> = empty.iter().filter(|judged| !judged.has_entry).map(entry).collect();
     for entries in entries.chunks(EMPTIED_MAX) {
         let contents = Slice::from_bytes(&EmptiedEntry::encode_all(entries));
         match writer.write(BlockName::Emptied, None, contents).await {
-            Err(VolumeError::NoSpace { .. }) => empty.clear(), // they stay as they are, and reclaim empties them
+            // Those without one stay as they are, and reclaim empties them.
+            Err(VolumeError::NoSpace { .. }) => empty.retain(|judged| judged.has_entry),
             written => written?,
         }
     }
@@ -239,7 +240,7 @@ async fn seal<D: ZoneDevice>(
     for judged in segments.iter().filter(|judged| !judged.is_gone) {
         let header = &judged.found.header;
         let Decision::Records { stripes, .. } = &judged.decision else { continue };
-        if port.shared.table.live(header.slot) == 0 && !holds_others(judged, keeps_emptied(port, segments)) {
+        if is_unused(port, judged, keeps_emptied(port, segments)) && all_in_sync(port, judged) {
             continue; // it is emptied instead
         }
         let Some(segment) = port.shared.table.get(header.slot) else { continue };
@@ -371,18 +372,24 @@ fn keeps_emptied<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged]) -> bool
     !is_whole || segments.iter().any(|judged| judged.is_gone)
 }
 
-/// Segments that nothing maps to, and whose every column can be reset now.
+/// Segments that nothing maps to, and whose every column can be reset now; and those that are gone, whoever is missing. Their
+/// entry says so from now on: without one, what they leave would have to be told from a segment that lost columns by what its
+/// zones hold, and a zone that is finished shows more than it did, an absent member more than those that were there.
 fn empty_segments<'a, D: ZoneDevice>(port: &LogPort<D>, segments: &[&'a Judged]) -> Vec<&'a Judged> {
-    let all_in_sync = |judged: &Judged| {
-        let mut columns = judged.found.header.columns.iter().filter(|column| column.zone.is_some());
-        columns.all(|column| port.shared.members.state(column.slot.into()) == MemberState::InSync)
-    };
     let keeps = keeps_emptied(port, segments);
-    let is_empty = |judged: &&&Judged| {
-        judged.is_gone
-            || port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged, keeps)
-    };
-    segments.iter().filter(is_empty).filter(|judged| all_in_sync(judged)).copied().collect()
+    let is_empty =
+        |judged: &&&Judged| judged.is_gone || is_unused(port, judged, keeps) && all_in_sync(port, judged);
+    segments.iter().filter(is_empty).copied().collect()
+}
+
+/// Whether nothing of a segment is needed. While a column is missing that is not certain enough to reset the others: it is sealed.
+fn is_unused<D: ZoneDevice>(port: &LogPort<D>, judged: &Judged, keeps_emptied: bool) -> bool {
+    port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged, keeps_emptied)
+}
+
+fn all_in_sync<D: ZoneDevice>(port: &LogPort<D>, judged: &Judged) -> bool {
+    let mut columns = judged.found.header.columns.iter().filter(|column| column.zone.is_some());
+    columns.all(|column| port.shared.members.state(column.slot.into()) == MemberState::InSync)
 }
 
 /// Resets the zones of empty segments, and, where no member is missing, those that no segment names. Returns the zones that
@@ -428,8 +435,8 @@ async fn reset<D: ZoneDevice>(
 /// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be
 /// more of it, until no segment could be opened. What a zone holds stays. One that ends before its header does holds nothing,
 /// whichever segment other columns say it is of: records follow only when all headers are durable. Nor does one that ends behind the
-/// header of a segment that is gone: if it were finished, it would have no pointer, and a drive that shows what the zone held
-/// before its reset would show that segment.
+/// header of a segment that is gone, where there was no room for its entry: if it were finished, it would have no pointer, and a
+/// drive that shows what the zone held before its reset would show that segment.
 async fn finish_rest<D: ZoneDevice>(
     port: &LogPort<D>,
     segments: &[&Judged],
