@@ -12,6 +12,9 @@ pub const SUPERBLOCK_ZONES: u32 = 2;
 pub const RESERVED_SEGMENTS: usize = 4;
 /// Of these two are left for recovery, which reclaim does not take either: a recovery that is cut short uses up one.
 pub const RECOVERY_SEGMENTS: usize = 2;
+/// Records that a zone has room for at least, where drives choose places: what reclaim moves and the two lists that it writes, each a
+/// whole stripe there, have to fit into the two segments that are reserved for it.
+const RECORDS_LEAST: u32 = 2;
 /// Segments of which reclaim keeps one free beside the reserved ones.
 pub const SEGMENTS_PER_FREE: u32 = 50;
 
@@ -88,7 +91,19 @@ impl LogConfig {
             group,
             band_blocks,
         };
-        SegmentShape::new(plan, self.capacity_blocks)
+        let shape = SegmentShape::new(plan, self.capacity_blocks)?;
+        let records = shape.data_blocks() / blocks;
+        if group > 0 && records < RECORDS_LEAST {
+            return Err(ShapeFault {
+                field: "record_blocks",
+                found: format!(
+                    "{blocks}, of which a zone of {} blocks has room for {records}",
+                    self.capacity_blocks
+                ),
+                expected: format!("at most so many that there is room for {RECORDS_LEAST}"),
+            });
+        }
+        Ok(shape)
     }
 
     /// Members that may be lost.

@@ -96,7 +96,11 @@ fn what_does_not_fit_is_refused_by_name() {
     );
     assert!(plan(&raid5, &four(short)).is_ok());
     let crossed = Wanted { small_blocks: Some(16), large_blocks: Some(8), ..raid5.clone() };
-    assert!(refused(&crossed, &four(fits)).contains("longer than large ones"));
+    assert!(refused(&crossed, &four(fits.clone())).contains("longer than large ones"));
+    let appended = ZonedInfo { access: ZoneAccess::Append, ..fits };
+    let alone = refused(&Wanted { large_blocks: Some(200), ..raid5.clone() }, &four(appended.clone()));
+    assert!(alone.contains("a zone of 256 blocks has room for 1, expected at most so many that"), "{alone}");
+    assert!(plan(&raid5, &four(appended)).is_ok());
 }
 
 #[test]
