@@ -25,6 +25,18 @@ fn an_array_with_more_data_chunks_than_the_engine_tells_apart_is_refused() {
     }
 }
 
+/// md's log of bad blocks: entries of 8 bytes.
+#[test]
+fn a_log_of_bad_blocks_has_room_for_an_entry_in_eight_bytes() {
+    let of_raid5 = candidates(Level::Raid5, 3, 0);
+    let Ok(superblock) = &of_raid5[0].superblock else { panic!("it was just made") };
+    assert_eq!(superblock.bad_block_log().map(|(_, length)| length.bytes()), Some(4096));
+    assert_eq!(super::bad_block_log::room(superblock), 512);
+    let mut without = superblock.clone();
+    without.drop_bad_block_log();
+    assert_eq!(super::bad_block_log::room(&without), 0);
+}
+
 fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
     let array = NewArray {
         minor: MinorVersion::V1_2,

@@ -1,11 +1,15 @@
 //! Devices that join while the array serves: new ones, and members that were away.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
 use super::failure_tests::{check_all, pull, redundant, write_all};
 use super::reclaim::lacking;
 use super::world::*;
 use crate::members::MemberState;
-use crate::zone_device::ZoneDevice;
 use crate::zone_device::memory::MemoryZones;
+use crate::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState};
 use layout::geometry::Level;
 
 const NEW: [u8; 16] = [99; 16];
@@ -50,6 +54,26 @@ fn a_new_member_is_made_whole_from_the_others() {
         assert_eq!((adopted, world.saved.borrow().uuids[1]), (0, NEW));
         survives(&world, &array, "a new member");
     }
+}
+
+/// Zones that another program left open hold nothing, and would count against the drive's limit for ever.
+#[test]
+fn zones_of_a_new_member_that_were_left_open_are_free() {
+    let shape = Shape { access: ZoneAccess::Append, ..RAID5 };
+    let (mut world, array) = without_a_member(shape, 33);
+    let device = new_device(&world);
+    for zone in 10..16 {
+        let mut opening = Box::pin(device.change(zone, ZoneChange::Open));
+        let opened = opening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(opened, Poll::Ready(Ok(()))));
+    }
+    array.join(&mut world, 1, device.clone(), NEW);
+    let mut reporting = device.report(10..16);
+    let reported = Pin::new(&mut reporting).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Ok(zones)) = reported else { panic!("a device in memory tells at once") };
+    let is_open = |zone: &&Zone| zone.state == ZoneState::ExplicitlyOpen;
+    assert_eq!(zones.iter().filter(is_open).count(), 0, "{zones:?}");
+    survives(&world, &array, "zones were open");
 }
 
 /// A member that was away gives the columns that it has of segments which are as they were.

@@ -392,6 +392,18 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BTreeSet;
 
+    /// Stripes that agree by a write are left out, wherever they are, and no range is empty.
+    #[test]
+    fn what_a_resync_has_yet_to_reach_has_no_empty_range() {
+        let doubts = Consistency::default();
+        doubts.set_unsynced(Some(Stripe::new(5)));
+        for (agrees, expected) in [(5, vec![(6, u64::MAX)]), (7, vec![(6, 7), (8, u64::MAX)])] {
+            doubts.end_doubt(Stripe::new(agrees));
+            let found: Vec<_> = doubts.doubt_ranges(9).iter().map(|range| (range.first, range.end)).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
     #[test]
     fn ranges_are_a_set_of_stripes() {
         let mut seed = 7u64;
