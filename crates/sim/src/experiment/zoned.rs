@@ -8,129 +8,18 @@
 mod array;
 mod drive;
 mod model;
+mod point;
 
-use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
 use serde::Serialize;
 
-/// Blocks of 4 KiB in 64 KiB and the like.
-const BLOCK_KIB: u16 = 4;
-/// The paper's stripe group.
-const GROUP: u16 = 256;
+use self::point::GROUP_MAX;
+pub use self::point::{Mode, Point, Speed};
+
 /// The paper's depth.
 const DEPTH: u32 = 64;
 /// What an engine has to reach of the drives' own times, in percent.
 pub const WANTED_PERCENT: f64 = 95.0;
-
-/// How zones are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// In order, as the paper's ZoneWrite-Only.
-    ZoneWrite,
-    /// By appends in groups, as the paper's ZapRAID; a group of a whole segment is its ZoneAppend-Only.
-    Append {
-        /// Stripes of a group.
-        group: u16,
-    },
-    /// As ZapRAID, but stripes that are not full go when another returns.
-    Twill,
-}
-
-impl Mode {
-    const ZAPRAID: Mode = Mode::Append { group: GROUP };
-
-    fn group(self) -> Option<u16> {
-        match self {
-            Mode::ZoneWrite => None,
-            Mode::Append { group } => Some(group),
-            Mode::Twill => Some(GROUP),
-        }
-    }
-
-    fn words(self) -> String {
-        match self {
-            Mode::ZoneWrite => "zone write".to_owned(),
-            Mode::ZAPRAID => "zapraid".to_owned(),
-            Mode::Append { group } => format!("groups of {group}"),
-            Mode::Twill => "twill".to_owned(),
-        }
-    }
-}
-
-/// One point: random writes of one size, so many in flight, to one open segment.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
-    /// Number of the paper's experiment.
-    pub experiment: u32,
-    /// Level.
-    #[serde(serialize_with = "level_words")]
-    pub level: Level,
-    /// Members.
-    pub members: u8,
-    /// How zones are written.
-    pub mode: Mode,
-    /// KiB of a chunk.
-    pub chunk_kib: u16,
-    /// KiB of a request.
-    pub request_kib: u16,
-    /// Requests in flight.
-    pub depth: u32,
-    /// Whether the drive is FEMU's rather than the ZN540.
-    pub is_femu: bool,
-}
-
-impl Point {
-    fn chunk_blocks(&self) -> u16 {
-        self.chunk_kib / BLOCK_KIB
-    }
-
-    fn request_blocks(&self) -> u16 {
-        self.request_kib / BLOCK_KIB
-    }
-
-    fn drive(&self) -> DriveModel {
-        if self.is_femu { DriveModel::Femu } else { DriveModel::Zn540 }
-    }
-
-    /// Data chunks of a stripe.
-    fn data_chunks(&self) -> u8 {
-        match self.level {
-            Level::Raid0 => self.members,
-            Level::Raid10 => self.members / 2,
-            Level::Raid6 => self.members - 2,
-            _ => self.members - 1,
-        }
-    }
-}
-
-fn level_words<S: serde::Serializer>(level: &Level, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(level)
-}
-
-/// What came out of a point.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Speed {
-    /// Requests, in MiB a second.
-    pub mib_per_s: f64,
-    /// Median latency in microseconds.
-    pub median_us: f64,
-    /// 95th percentile of the latency in microseconds.
-    pub p95_us: f64,
-}
-
-impl Speed {
-    /// Of requests of so many bytes: their latencies, and the time from the first of them to the last.
-    fn of(mut latencies_ns: Vec<u64>, request_bytes: u64, elapsed_ns: u64) -> Speed {
-        let mib = (latencies_ns.len() as u64 * request_bytes) as f64 / f64::from(1 << 20);
-        latencies_ns.sort_unstable();
-        Speed {
-            mib_per_s: mib / (elapsed_ns as f64 / 1e9),
-            median_us: super::quantile_us(&latencies_ns, 0.5),
-            p95_us: super::quantile_us(&latencies_ns, 0.95),
-        }
-    }
-}
 
 /// A point, what the engine made of it, and what the drives' times allow.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -192,7 +81,7 @@ pub fn points() -> Vec<Point> {
         depth: DEPTH,
         is_femu: false,
     };
-    let modes = [Mode::ZoneWrite, Mode::Append { group: array::GROUP_MAX }, Mode::ZAPRAID, Mode::Twill];
+    let modes = [Mode::ZoneWrite, Mode::Append { group: GROUP_MAX }, Mode::ZAPRAID, Mode::Twill];
     let chunks = [4, 8, 16];
     let mut points = Vec::new();
     for mode in modes {

@@ -19,13 +19,11 @@ use engine::zone_device::{ZoneAccess, ZonedInfo};
 use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
 
 use super::drive::TimedZones;
-use super::{Mode, Point, Speed};
+use super::point::{Mode, Point, Speed};
 use crate::experiment::member::Timeline;
 use crate::random::Random;
 use crate::world::pending;
 
-/// Stripes of the largest group of 16 KiB chunks: more than a run writes.
-pub(super) const GROUP_MAX: u16 = 16_384;
 const BLOCK: u64 = 4096;
 /// Blocks of a zone: the ZN540's 1077 MiB.
 const ZONE_BLOCKS: u32 = 1077 << 8;

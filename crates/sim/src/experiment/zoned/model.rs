@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use engine::log::dispatch::FILL_WAIT_NS;
 use engine::zone_device::timing::{DriveTiming, Timed};
 
-use super::{Mode, Point, Speed};
+use super::point::{Mode, Point, Speed};
 
 const BLOCK: u64 = 4096;
 /// The one zone of each drive that is written.
