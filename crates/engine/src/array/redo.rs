@@ -322,6 +322,33 @@ mod tests {
         assert_eq!((forced.records.len(), forced.doubts.len()), (0, 0));
     }
 
+    /// A record is on as many members as may still go. Where as many logs cannot be read it may have been on these only.
+    #[test]
+    fn logs_that_cannot_be_read_leave_what_was_in_flight_in_doubt() {
+        use MemberState::{InSync, Missing};
+        for (level, states, lost) in [
+            (Level::Raid5, [InSync, InSync, InSync, Missing], true),
+            (Level::Raid6, [InSync, InSync, InSync, Missing], false),
+            (Level::Raid6, [InSync, InSync, Missing, Missing], true),
+        ] {
+            let geometry = World::new(level, 4).set.shared.geometry;
+            let resync_from_bytes = Some(0);
+            let situation = Situation {
+                geometry,
+                states: &states,
+                events: 5,
+                resync_from_bytes,
+                bitmap: None,
+                force: false,
+            };
+            let unreadable =
+                MemberLog { unreadable: Some("a bad sector".to_owned()), ..log(Slot::new(1), 5, Vec::new()) };
+            let repair = decide(&situation, &[log(Slot::new(0), 5, vec![zeroes()]), unreadable]);
+            assert_eq!((repair.records.len(), repair.lost_records), (1, lost), "{level} {states:?}");
+            assert_eq!(repair.doubts.is_empty(), !lost, "{level} {states:?}: {:?}", repair.reason);
+        }
+    }
+
     /// Zeroes of the stripes 1 to 5, as one piece for each member.
     fn zeroes() -> WholeRecord {
         let chunk = u64::from(CHUNK);
