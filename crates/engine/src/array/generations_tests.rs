@@ -53,6 +53,23 @@ fn a_member_of_the_other_side_gets_no_delta_beside_a_new_device() {
     }
 }
 
+/// md ran the array, so its history begins anew; a member from before that is known by its event count. It is stale: nobody went
+/// on apart.
+#[test]
+fn a_member_from_before_the_history_is_stale_and_no_split() {
+    let mut machine = Machine::new(Level::Raid1, 2, true);
+    let mut by_md = machine.start_md(&[0]).expect("right").expect("it starts");
+    machine.write(&mut by_md, 1).expect("right");
+    machine.stop(&mut by_md);
+    let mut running = start(&mut machine, &[0]);
+    machine.write(&mut running, 0).expect("right");
+    assert_eq!(machine.add(&mut running), Ok(true));
+    machine.stop(&mut running);
+    let new = machine.devices.len() - 1;
+    let started = machine.start(&[new, 1], false).expect("right");
+    assert_eq!(started.err(), None, "the member that was left behind keeps nobody from starting");
+}
+
 /// Number and slot are the other device's, and event counts within one: its name tells.
 #[test]
 fn sides_are_a_split_whatever_numbers_and_event_counts_say() {
