@@ -135,6 +135,19 @@ fn appended_records_are_found_by_their_stripe() {
     );
 }
 
+/// Behind an append that moved the pointer by a part of its length another one is off the grid: the column does not count as having it.
+#[test]
+fn what_was_appended_off_the_grid_is_missing_there() {
+    let header = header(Level::Raid5, 3, Access::Append);
+    let column = |column| {
+        let mut own = record(&header, column, 0, 0, 'W', 1);
+        own.block += u32::from(column == 2);
+        Some(ColumnFound { records: vec![own], end_block: 64, ..ColumnFound::default() })
+    };
+    let found = SegmentFound { header: header.clone(), columns: (0..3).map(column).collect() };
+    assert_eq!(verdicts(&found), "M");
+}
+
 #[test]
 fn what_was_flushed_and_is_not_told_of_is_counted() {
     let header = header(Level::Raid5, 4, Access::Placed);
