@@ -107,10 +107,7 @@ pub async fn recover_with<D: ZoneDevice>(
         start.devices.clone(),
     );
     let emptied = emptied_of(&port, &segments).await;
-    for (key, judged) in &mut segments {
-        judged.has_entry = emptied.contains(key);
-        judged.is_gone |= judged.has_entry;
-    }
+    segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
     name_headers(&port, &segments, &zones);
     check_slots(&shared, &segments)?;
     check_columns(&segments)?;
@@ -188,7 +185,7 @@ pub async fn judge<D: ZoneDevice>(
     }
     let is_gone = has_nothing(&found);
     let decision = decide(&found);
-    Judged { found, zones, decision, is_gone, has_entry: false }
+    Judged { found, zones, decision, is_gone }
 }
 
 async fn scan_records<D: ZoneDevice>(

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ fn who_waits_gets_one_document() {
 fn a_creation_that_is_interrupted_is_one_document() {
     let Some(kill) = tool("kill") else { return };
     let world = World::new();
-    let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 64 << 30)).collect();
+    let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 16 << 30)).collect();
     world.write("m0", 1 << 30, b"something"); // in the data: a resync is due
     let mut process = world
         .command()
@@ -85,9 +85,14 @@ fn a_creation_that_is_interrupted_is_one_document() {
     // Seen from outside: a lock of this test's own would refuse it the member.
     let member = format!(":{} ", std::fs::metadata(world.path("m0")).expect("there").ino());
     let is_held = || std::fs::read_to_string("/proc/locks").expect("Linux").contains(&member);
+    let since = Instant::now();
     while !(hears() && is_held()) {
         if process.try_wait().expect("a child").is_some() {
             panic!("it did not wait for a resync: {:?}", process.wait_with_output());
+        }
+        if since.elapsed() > Duration::from_secs(20) {
+            process.kill().expect("a child"); // a resync writes as long as it may
+            panic!("it hears signals: {}, it holds the member: {}", hears(), is_held());
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -89,8 +89,6 @@ pub struct Judged {
     pub decision: Decision,
     /// Nothing of it counts: no record of it was ever written, or a durable entry says that it is emptied.
     pub is_gone: bool,
-    /// A durable entry says so.
-    pub has_entry: bool,
 }
 
 /// The blocks of a segment that count, of stripes with such a verdict.

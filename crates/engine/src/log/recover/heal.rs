@@ -61,12 +61,12 @@ pub async fn heal<D: ZoneDevice>(
         let header = &judged.found.header;
         EmptiedEntry { segment: header.segment, tag: header.tag }
     };
-    let entries: Vec<EmptiedEntry> = empty.iter().filter(|judged| !judged.has_entry).map(entry).collect();
+    // Also those that an entry names already: the segment that holds it may be emptied next.
+    let entries: Vec<EmptiedEntry> = empty.iter().map(entry).collect();
     for entries in entries.chunks(EMPTIED_MAX) {
         let contents = Slice::from_bytes(&EmptiedEntry::encode_all(entries));
         match writer.write(BlockName::Emptied, None, contents).await {
-            // Those without one stay as they are, and reclaim empties them.
-            Err(VolumeError::NoSpace { .. }) => empty.retain(|judged| judged.has_entry),
+            Err(VolumeError::NoSpace { .. }) => empty.clear(), // they stay as they are, and reclaim empties them
             written => written?,
         }
     }
