@@ -325,34 +325,3 @@ fn the_hard_core_outlives_many_cuts() {
     let shape = Shape { level: Level::Raid5, access: ZoneAccess::Placed, ..RAID5 };
     (100..100 + 4 * seeds().end).for_each(|seed| crash_rounds(shape, seed));
 }
-
-/// Only the headers of a segment are durable, a member is away, and pointers lie below records that the medium still has: of a zone
-/// that a recovery has closed nobody can tell any more that it held nothing. The recovery is cut short at every moment.
-#[test]
-fn a_segment_that_never_began_stays_gone_while_a_member_is_away() {
-    const BLOCK: u64 = BLOCK_BYTES as u64;
-    for access in [ZoneAccess::Append, ZoneAccess::Sequential] {
-        for polls in 1.. {
-            let mut world = World::new(Shape { access, ..RAID5 }, 31);
-            let array = world.start().expect("a new array");
-            array.write(&world, 3, &pattern(3, 1)).expect("a write");
-            array.executor.abandon();
-            for (member, device) in world.devices.iter().enumerate() {
-                let end = if member == 1 { BLOCK } else { 2 * BLOCK };
-                device.cut(|_, durable, written| end.clamp(durable, written), |_| true);
-            }
-            world.absent = vec![0];
-            let executor = Executor::new(Box::new(|| {}));
-            let _starting = executor.spawn_with_result(world.begin(&executor));
-            let polled = (0..polls).take_while(|_| executor.run_ready(1) > 0 || world.advance()).count();
-            executor.abandon();
-            world.devices.iter().for_each(|device| device.cut(|_, _, written| written, |_| true));
-            let array = world.start().unwrap_or_else(|error| panic!("{access:?}, {polls} polls: {error}"));
-            let read = array.read(&world, 3, 1).expect("a read");
-            assert!(read.iter().all(|byte| *byte == 0), "{access:?}, {polls} polls: it was never durable");
-            if polled < polls {
-                break;
-            }
-        }
-    }
-}

@@ -222,27 +222,15 @@ fn records(found: &SegmentFound) -> Decision {
             }
         }
     }
-    let named = named_by_footers(found);
-    let is_named = |key: &Key| {
-        let id = if shape.is_append() { key.id } else { 0 };
-        named.as_ref().map(|named| named.contains(&(key.place, id)))
-    };
-    let judged = |(key, gathered): (Key, Gathered)| judge(found, &key, gathered, durable, is_named(&key));
-    let mut stripes: Vec<_> = stripes.into_iter().map(judged).collect();
+    let mut stripes: Vec<_> =
+        stripes.into_iter().map(|(key, gathered)| judge(found, &key, gathered, durable)).collect();
     if shape.is_append() {
         place_missing(&found.header, &mut stripes);
     }
     Decision::Records { stripes, unknown_blocks: uncovered(covered, durable) }
 }
 
-/// `named`: whether a footer names the stripe, if there is one.
-fn judge(
-    found: &SegmentFound,
-    key: &Key,
-    gathered: Gathered,
-    durable: u32,
-    named: Option<bool>,
-) -> StripeFound {
+fn judge(found: &SegmentFound, key: &Key, gathered: Gathered, durable: u32) -> StripeFound {
     let (header, shape) = (&found.header, &found.header.shape);
     let Gathered { mut descriptor, starts, whole, parts } = gathered;
     let rows = descriptor.rows;
@@ -258,6 +246,7 @@ fn judge(
             band + shape.plan().carrier.record_blocks(rows.into(), shape.plan().columns.data()).unwrap_or(0)
         }
     };
+    let named = named_by_footers(found, key, &starts);
     let was_durable = DataOffset(end).zone_block() <= durable || named == Some(true);
     let verdict = match (is_made, is_everywhere) {
         // Z-I6: an earlier recovery has decided so, with other records at hand.
@@ -270,23 +259,27 @@ fn judge(
     StripeFound { starts, id: key.id as u16, descriptor, verdict }
 }
 
-/// The stripes that footers of too few columns to tell everything name: their offset, or their group and id. Footers are written when
-/// all that they name is durable, so one that names a stripe proves that it was; and when nothing else of the segment counts any
-/// more, so a stripe that none of them names does not, whatever zones show behind their ends (Z-I6). None: there are none.
-fn named_by_footers(found: &SegmentFound) -> Option<BTreeSet<(u32, u32)>> {
-    let (newest, shape) = (newest_footers(found), &found.header.shape);
-    let mut named = newest.contains(&true).then(BTreeSet::new)?;
+/// Whether footers of too few columns to tell everything name a stripe. They are written when all that they name is durable,
+/// so one that names it proves that it was. None: there are none, or they do not reach so far.
+fn named_by_footers(found: &SegmentFound, key: &Key, starts: &[Option<u32>]) -> Option<bool> {
+    let newest = newest_footers(found);
+    let shape = &found.header.shape;
+    let mut named = None;
     for (column, of) in (0u8..).zip(&found.columns).filter(|(column, _)| newest[usize::from(*column)]) {
         let header = SegmentHeader { column, ..found.header.clone() };
         let footer = of.iter().flat_map(|of| &of.footer).flatten().flat_map(|block| &block.entries);
-        let entries = (0u32..).zip(footer);
-        let counting = entries.filter(|(offset, entry)| !is_void(&header, DataOffset(*offset), entry));
-        named.extend(counting.map(|(offset, entry)| match shape.is_append() {
-            true => (shape.group_of(DataOffset(offset)), u32::from(entry.stripe)),
-            false => (offset, 0),
-        }));
+        let entries: Vec<&FooterEntry> = footer.collect();
+        let start = match shape.is_append() {
+            false => Some(key.place),
+            true => starts[usize::from(column)],
+        };
+        let Some(start) = start else { continue };
+        let Some(entry) = entries.get(start as usize) else { continue };
+        let names = !is_void(&header, DataOffset(start), entry)
+            && (!shape.is_append() || u32::from(entry.stripe) == key.id);
+        named = Some(named.unwrap_or(false) || names);
     }
-    Some(named)
+    named
 }
 
 /// Makes the entries of a stripe from what its columns say out of band. False if they do not go together.

@@ -61,7 +61,6 @@ pub async fn heal<D: ZoneDevice>(
         let header = &judged.found.header;
         EmptiedEntry { segment: header.segment, tag: header.tag }
     };
-    // Also those that an entry names already: the segment that holds it may be emptied next.
     let entries: Vec<EmptiedEntry> = empty.iter().map(entry).collect();
     for entries in entries.chunks(EMPTIED_MAX) {
         let contents = Slice::from_bytes(&EmptiedEntry::encode_all(entries));
@@ -240,7 +239,7 @@ async fn seal<D: ZoneDevice>(
     for judged in segments.iter().filter(|judged| !judged.is_gone) {
         let header = &judged.found.header;
         let Decision::Records { stripes, .. } = &judged.decision else { continue };
-        if is_unused(port, judged, keeps_emptied(port, segments)) && all_in_sync(port, judged) {
+        if port.shared.table.live(header.slot) == 0 && !holds_others(judged, keeps_emptied(port, segments)) {
             continue; // it is emptied instead
         }
         let Some(segment) = port.shared.table.get(header.slot) else { continue };
@@ -372,24 +371,18 @@ fn keeps_emptied<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged]) -> bool
     !is_whole || segments.iter().any(|judged| judged.is_gone)
 }
 
-/// Segments that nothing maps to, and whose every column can be reset now; and those that are gone, whoever is missing. Their
-/// entry says so from now on: without one, what they leave would have to be told from a segment that lost columns by what its
-/// zones hold, and a zone that is finished shows more than it did, an absent member more than those that were there.
+/// Segments that nothing maps to, and whose every column can be reset now.
 fn empty_segments<'a, D: ZoneDevice>(port: &LogPort<D>, segments: &[&'a Judged]) -> Vec<&'a Judged> {
+    let all_in_sync = |judged: &Judged| {
+        let mut columns = judged.found.header.columns.iter().filter(|column| column.zone.is_some());
+        columns.all(|column| port.shared.members.state(column.slot.into()) == MemberState::InSync)
+    };
     let keeps = keeps_emptied(port, segments);
-    let is_empty =
-        |judged: &&&Judged| judged.is_gone || is_unused(port, judged, keeps) && all_in_sync(port, judged);
-    segments.iter().filter(is_empty).copied().collect()
-}
-
-/// Whether nothing of a segment is needed. While a column is missing that is not certain enough to reset the others: it is sealed.
-fn is_unused<D: ZoneDevice>(port: &LogPort<D>, judged: &Judged, keeps_emptied: bool) -> bool {
-    port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged, keeps_emptied)
-}
-
-fn all_in_sync<D: ZoneDevice>(port: &LogPort<D>, judged: &Judged) -> bool {
-    let mut columns = judged.found.header.columns.iter().filter(|column| column.zone.is_some());
-    columns.all(|column| port.shared.members.state(column.slot.into()) == MemberState::InSync)
+    let is_empty = |judged: &&&Judged| {
+        judged.is_gone
+            || port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged, keeps)
+    };
+    segments.iter().filter(is_empty).filter(|judged| all_in_sync(judged)).copied().collect()
 }
 
 /// Resets the zones of empty segments, and, where no member is missing, those that no segment names. Returns the zones that
@@ -435,8 +428,8 @@ async fn reset<D: ZoneDevice>(
 /// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be
 /// more of it, until no segment could be opened. What a zone holds stays. One that ends before its header does holds nothing,
 /// whichever segment other columns say it is of: records follow only when all headers are durable. Nor does one that ends behind the
-/// header of a segment that is gone, where there was no room for its entry: if it were finished, it would have no pointer, and a
-/// drive that shows what the zone held before its reset would show that segment.
+/// header of a segment that is gone: if it were finished, it would have no pointer, and a drive that shows what the zone held
+/// before its reset would show that segment.
 async fn finish_rest<D: ZoneDevice>(
     port: &LogPort<D>,
     segments: &[&Judged],

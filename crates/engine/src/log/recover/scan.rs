@@ -230,7 +230,7 @@ pub async fn scan_column<D: ZoneDevice>(
     found
 }
 
-/// The record that begins at a block, and how far the walk goes on. `wanted`: blocks up to the end of the zone.
+/// The record that begins at a block, and its length. `wanted`: blocks up to the end of the zone.
 fn inband_record(
     bytes: &[u8],
     header: &SegmentHeader,
@@ -240,9 +240,7 @@ fn inband_record(
     let descriptor = RecordDescriptor::parse(bytes, header, block).ok()?;
     let blocks = descriptor.record_blocks(header);
     let is_whole = blocks <= wanted && contents_are_right(bytes, &descriptor, blocks);
-    // Where a record is torn a recovery may have written its footer.
-    let walked = if is_whole { blocks } else { 1 };
-    Some((RecordFound { block, descriptor, is_whole, parts: Vec::new() }, walked))
+    Some((RecordFound { block, descriptor, is_whole, parts: Vec::new() }, blocks))
 }
 
 /// As [`inband_record`], where metadata lies out of band: the metadata of its first block says what a record is.
