@@ -53,8 +53,8 @@ fn a_member_of_the_other_side_gets_no_delta_beside_a_new_device() {
     }
 }
 
-/// md ran the array, so its history begins anew; a member from before that is known by its event count. It is stale: nobody went
-/// on apart.
+/// md ran the array, so the history of generations begins anew. The event count of a member shows that it was last written before
+/// that: it is stale, and no side of a split.
 #[test]
 fn a_member_from_before_the_history_is_stale_and_no_split() {
     let mut machine = Machine::new(Level::Raid1, 2, true);
@@ -67,7 +67,7 @@ fn a_member_from_before_the_history_is_stale_and_no_split() {
     machine.stop(&mut running);
     let new = machine.devices.len() - 1;
     let started = machine.start(&[new, 1], false).expect("right");
-    assert_eq!(started.err(), None, "the member that was left behind keeps nobody from starting");
+    assert_eq!(started.err(), None, "a stale member is no reason to refuse");
 }
 
 /// Number and slot are the other device's, and event counts within one: its name tells.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
-use layout::units::{Slot, Stripe};
+use layout::units::Slot;
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::recover;
@@ -13,6 +13,7 @@ use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::mismatch::{Checked, ScrubMode};
 use crate::stripe::fake::{CHUNK, World};
+use crate::stripe::unit_number::UnitNumber;
 use crate::volume::Space;
 
 /// Level, members, what a bit stands for (of mirrors a region is copied whole), and whether that is spread.
@@ -90,14 +91,8 @@ pub(super) fn disagreeing(world: &World) -> Option<u64> {
     let parity = world.set.shared.geometry.parity_chunks() > 0;
     let count = if parity { world.set.shared.geometry.stripes() } else { world.set.regions() };
     (0..count).find(|at| {
-        let (set, at, mode) = (Rc::clone(&world.set), *at, ScrubMode::default());
-        let checked = world.run(async move {
-            if parity {
-                set.check_stripe(Stripe::new(at), mode).await
-            } else {
-                set.check_region(at, mode).await
-            }
-        });
+        let (set, unit) = (Rc::clone(&world.set), UnitNumber::new(*at));
+        let checked = world.run(async move { set.check(unit, ScrubMode::default()).await });
         checked.expect("readable") != Checked::default()
     })
 }

@@ -97,10 +97,10 @@ impl LogConfig {
             return Err(ShapeFault {
                 field: "record_blocks",
                 found: format!(
-                    "{blocks}, of which a zone of {} blocks has room for {records}",
+                    "{blocks} blocks, and a zone of {} has room for {records}",
                     self.capacity_blocks
                 ),
-                expected: format!("at most so many that there is room for {RECORDS_LEAST}"),
+                expected: format!("room for {RECORDS_LEAST} at least"),
             });
         }
         Ok(shape)

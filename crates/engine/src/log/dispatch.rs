@@ -3,7 +3,7 @@
 //! The paper waits 100 us for more writes. A lone synchronous writer then pays that wait for every write, so `auto` sends at
 //! once where no stripe of the class is in flight, and otherwise when all of those have returned (a group commit), after 100 us at
 //! the latest: as long as the padding that this costs stays within a share of what was written in the last second. Beyond it the
-//! wait is 100 us. To send when the first of them returns costs 3 % of the throughput at depth 64, and a third of it where chunks
+//! wait is 100 us. To send when the first of them returns costs 3 % of the throughput at depth 64, and a quarter of it where chunks
 //! are four times as long as writes (an event simulation of the drives alone).
 
 /// How long an open stripe waits for more writes.

@@ -209,21 +209,19 @@ async fn move_mapped<D: ZoneDevice>(
     victims: &[(Arc<Segment>, Contents)],
 ) -> Result<(), VolumeError> {
     let (port, shared) = (&engine.port, &engine.port.shared);
-    let of_victim = |(victim, contents): &'_ (Arc<Segment>, Contents)| {
-        let victim = Arc::clone(victim);
-        contents.mapped.clone().into_iter().map(move |live| (Arc::clone(&victim), live))
-    };
-    let mapped: Vec<(Arc<Segment>, LiveBlock)> = victims.iter().flat_map(of_victim).collect();
+    let of_victims =
+        victims.iter().flat_map(|(victim, contents)| contents.mapped.iter().map(move |live| (victim, live)));
+    let mapped: Vec<(&Arc<Segment>, &LiveBlock)> = of_victims.collect();
     for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
         if shared.space.is_stopping() {
             return Ok(());
         }
-        let part: Vec<&(Arc<Segment>, LiveBlock)> =
-            part.iter().filter(|(_, live)| is_mapped(shared, live)).collect();
+        let part: Vec<(&Arc<Segment>, &LiveBlock)> =
+            part.iter().filter(|(_, live)| is_mapped(shared, live)).copied().collect();
         let runs = part.chunk_by(|(_, before), (_, next)| follows(before.place, next.place));
         let runs = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).map(|run| {
             let (victim, _) = run[0];
-            let lives: Vec<LiveBlock> = run.iter().map(|(_, live)| *live).collect();
+            let lives: Vec<LiveBlock> = run.iter().map(|(_, live)| **live).collect();
             Box::pin(async move { read_mapped(port, victim, &lives).await })
         });
         let read: Vec<Option<StripeBlock>> = join_all(runs).await.into_iter().flatten().collect();

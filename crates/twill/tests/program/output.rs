@@ -91,8 +91,9 @@ fn a_creation_that_is_interrupted_is_one_document() {
             panic!("it did not wait for a resync: {:?}", process.wait_with_output());
         }
         if since.elapsed() > Duration::from_secs(20) {
+            let seen = (hears(), is_held());
             process.kill().expect("a child"); // a resync writes as long as it may
-            panic!("it hears signals: {}, it holds the member: {}", hears(), is_held());
+            panic!("(it hears signals, it holds the member): {seen:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }

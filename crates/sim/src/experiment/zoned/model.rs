@@ -20,9 +20,10 @@ enum Event {
     Due { stripe: usize },
 }
 
-/// When its requests came. Several stripes may hold parts of one, which ends with the last of them.
+/// A stripe, from its first request on.
 #[derive(Default)]
 struct Stripe {
+    /// When each of its requests came.
     since_ns: Vec<u64>,
     blocks: u64,
     group: u64,

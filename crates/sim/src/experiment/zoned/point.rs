@@ -2,6 +2,7 @@
 
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Columns;
 use serde::Serialize;
 
 use crate::experiment::quantile_us;
@@ -12,6 +13,7 @@ pub(super) const GROUP_MAX: u16 = 16_384;
 const BLOCK_KIB: u16 = 4;
 /// The paper's stripe group.
 const GROUP: u16 = 256;
+
 /// How zones are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -23,7 +25,7 @@ pub enum Mode {
         /// Stripes of a group.
         group: u16,
     },
-    /// As ZapRAID, but stripes that are not full go when another returns.
+    /// As ZapRAID, but a stripe that is not full goes as soon as no other is in flight.
     Twill,
 }
 
@@ -48,7 +50,7 @@ impl Mode {
     }
 }
 
-/// One point: random writes of one size, so many in flight, to one open segment.
+/// One point: random writes of one size to one open segment, a fixed number of them in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Number of the paper's experiment.
@@ -85,12 +87,7 @@ impl Point {
 
     /// Data chunks of a stripe.
     pub(super) fn data_chunks(&self) -> u8 {
-        match self.level {
-            Level::Raid0 => self.members,
-            Level::Raid10 => self.members / 2,
-            Level::Raid6 => self.members - 2,
-            _ => self.members - 1,
-        }
+        Columns::new(self.level, self.members).expect("a level has columns for it").data()
     }
 }
 
@@ -110,7 +107,7 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Of requests of so many bytes: their latencies, and the time from the first of them to the last.
+    /// From the latency of each request, the bytes of a request, and the time that all of them took together.
     pub(super) fn of(mut latencies_ns: Vec<u64>, request_bytes: u64, elapsed_ns: u64) -> Speed {
         let mib = (latencies_ns.len() as u64 * request_bytes) as f64 / f64::from(1 << 20);
         latencies_ns.sort_unstable();
