@@ -83,6 +83,23 @@ fn what_raid6_went_through_ends_whole() {
     assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{told:?}");
 }
 
+/// Below what a member had got when its recovery was cut short, parity may disagree with what force accepted: superblocks say so
+/// until a resync has made it agree.
+#[test]
+fn what_force_accepted_below_a_recovery_is_resynced() {
+    for level in [Level::Raid4, Level::Raid5] {
+        let plan = Plan { at_rest: false, ..plan(level, Scheme::Any, 1) };
+        ends_whole(&plan, "start 0+1, replace 0, crash with all but data, force 1+2+3");
+    }
+}
+
+/// A member is missing, and Q disagrees with the stripes in doubt that force accepted.
+#[test]
+fn parity_that_is_left_agrees_with_what_force_accepted() {
+    let plan = Plan { records: Records::NoBitmap, ..plan(Level::Raid6, Scheme::Any, 1) };
+    ends_whole(&plan, "start 0+1+2+3, crash with data only, start 0+1+2, force 0+1+2");
+}
+
 #[test]
 fn a_search_counts_the_same_each_time() {
     let plan = plan(Level::Raid6, Scheme::Any, 2);

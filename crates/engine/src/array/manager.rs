@@ -279,6 +279,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 return;
             }
             Work::Resync => {
+                // Invariant 2: superblocks call it due before anything changes.
+                self.managed.set.shared.members.want_metadata();
+                if self.managed.set.shared.members.settled().await.is_err() {
+                    return; // none can be written any more: the array has stopped
+                }
                 let from_bytes = self.managed.writer.resync_from_bytes().unwrap_or(0);
                 self.managed.set.shared.members.report(Event::ResyncStarted { from_bytes });
                 resync(&self.managed.set, from_bytes, progress, &pace).await

@@ -114,6 +114,8 @@ pub struct Repair {
     pub records: Vec<WholeRecord>,
     /// Missing chunks of these stripes may be wrong.
     pub doubts: Vec<StripeRange>,
+    /// The first stripe that was in doubt and that force accepts: parity that is left may not agree with it.
+    pub accepted_from: Option<u64>,
     /// Why stripes are in doubt, in words.
     pub reason: Option<String>,
     /// The log tells of every stripe in flight: what has neither record nor doubt agrees.
@@ -146,7 +148,12 @@ impl Repair {
         if !degraded || !self.in_force {
             return situation.resync_from_bytes;
         }
-        self.doubts.first().map(|doubt| doubt.first * u64::from(situation.geometry.chunk_bytes()))
+        let is_there = |state: &MemberState| matches!(state, MemberState::InSync | MemberState::Recovering);
+        let missing = situation.states.iter().filter(|state| !is_there(state)).count();
+        let has_parity = missing < situation.geometry.parity_chunks() as usize;
+        let accepted = self.accepted_from.filter(|_| has_parity);
+        let first = self.doubts.first().map(|doubt| doubt.first).or(accepted);
+        first.map(|stripe| stripe * u64::from(situation.geometry.chunk_bytes()))
     }
 }
 
@@ -176,6 +183,7 @@ pub fn decide(situation: &Situation<'_>, logs: &[MemberLog]) -> Repair {
         None => doubt_all(situation, why_not_in_force(logs, newest), &mut repair),
     }
     if situation.force {
+        repair.accepted_from = repair.doubts.first().map(|doubt| doubt.first);
         (repair.doubts, repair.reason) = (Vec::new(), None);
     }
     repair

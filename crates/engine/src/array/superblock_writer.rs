@@ -45,6 +45,9 @@ pub struct SuperblockWriter<D> {
     went_on_without: Cell<bool>,
     /// Parity or copies may not agree from here on, whether or not writes are on their way.
     resync_from_bytes: Cell<Option<u64>>,
+    /// The same, where it begins below what a member had got when its recovery was cut short: that recovery goes on above, and
+    /// makes nothing agree there.
+    below_recovered: Cell<Option<u64>>,
     /// The members' states that are in the superblocks on disk.
     persisted: RefCell<Vec<MemberState>>,
     /// The superblocks on disk say dirty, though the redo log made good what a crash left.
@@ -97,6 +100,7 @@ impl<D: Device> SuperblockWriter<D> {
             set.shared.members.want_metadata();
         }
         let persisted = if went_on_without { Vec::new() } else { set.shared.members.states() };
+        let recovered_bytes = recovered_bytes(&set);
         Rc::new(SuperblockWriter {
             superblocks: Superblocks::new(&set, superblocks, events, now_s),
             tails: WrittenTails::default(),
@@ -105,6 +109,7 @@ impl<D: Device> SuperblockWriter<D> {
             uneven: Cell::new(uneven),
             went_on_without: Cell::new(went_on_without),
             resync_from_bytes: Cell::new(resync_from_bytes),
+            below_recovered: Cell::new(resync_from_bytes.filter(|from| *from < recovered_bytes)),
             made_good,
             persisted: RefCell::new(persisted),
             first_round: Cell::new(true),
@@ -310,7 +315,7 @@ impl<D: Device> SuperblockWriter<D> {
     /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
     /// parity, that is what is in doubt: all else was made good or overwritten since, and what the superblocks name is in doubt
     /// again at the next start. With parity left it is what was due all along, since what is not in doubt may not agree with the
-    /// parity that was not looked at.
+    /// parity that was not looked at. So it is below what a recovering member had got before this run.
     ///
     /// What agrees since the last superblocks is durable before they say so (invariant 2).
     async fn clean_offset(&self) -> Option<u64> {
@@ -327,10 +332,11 @@ impl<D: Device> SuperblockWriter<D> {
         }
         let first = shared.consistency.doubt_ranges(usize::MAX).first().map(|range| range.first);
         let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
+        let first = in_doubt.into_iter().chain(self.below_recovered.get()).min();
         let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
         let persisted = self.clean_offset.get();
-        if or_end(in_doubt) <= or_end(persisted) || self.set.flush_members().await.is_ok() {
-            self.clean_offset.set(in_doubt);
+        if or_end(first) <= or_end(persisted) || self.set.flush_members().await.is_ok() {
+            self.clean_offset.set(first);
         }
         self.clean_offset.get()
     }
@@ -383,6 +389,7 @@ impl<D: Device> SuperblockWriter<D> {
     /// From here on the superblocks say that parity or copies agree up to `from_bytes` only, or all of it.
     pub fn set_resync(&self, from_bytes: Option<u64>) {
         self.resync_from_bytes.set(from_bytes);
+        self.below_recovered.set(None);
         self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
         if from_bytes.is_none() {
             self.set.shared.consistency.clear_doubts();
@@ -472,6 +479,13 @@ impl<D: Device> SuperblockWriter<D> {
     pub fn superblocks(&self) -> &Superblocks<D> {
         &self.superblocks
     }
+}
+
+/// How far the recovery of a member had come that came furthest, in bytes of the members. Copies are not made in that order.
+fn recovered_bytes<D>(set: &InPlace<D>) -> u64 {
+    let (members, geometry) = (&set.shared.members, &set.shared.geometry);
+    let recovering = geometry.slots().filter(|slot| members.state(*slot) == MemberState::Recovering);
+    recovering.map(|slot| members.recovered_bytes(slot)).max().unwrap_or(0)
 }
 
 /// Whether a slot has no member and the newest superblock has a device with that role.

@@ -127,9 +127,12 @@ impl Assembled {
         let bitmap = inspection.bitmap(&geometry).map_err(one)?;
         let mut redo = inspection.redo(bitmap.as_ref(), policy.force, policy.read_only);
         let keeps_redo_log = policy.keeps_redo_log(&geometry);
-        if assembly.takes_stale && geometry.parity_chunks() == 2 && keeps_redo_log {
-            // P, Q and data of several times: what is made from some of them agrees with those, and not with the others. A resync is
-            // due once all are there. Without a log its mark would put all that force accepted in doubt at the next start.
+        let is_part_recovered =
+            |superblock: &Superblock| superblock.recovery_offset().is_some_and(|at| at.bytes() > 0);
+        let has_parity = geometry.parity_chunks() == 2 || superblocks.iter().flatten().any(is_part_recovered);
+        if assembly.takes_stale && geometry.parity_chunks() > 0 && has_parity && keeps_redo_log {
+            // Parity and data of several times: what is made from some of them agrees with those, and not with the others. A resync
+            // is due once all are there. Without a log its mark would put all that force accepted in doubt at the next start.
             redo.resync_from_bytes = Some(0);
         }
         let spare = |candidate: &usize| Some((*candidate, superblock(*candidate)?));
