@@ -126,6 +126,8 @@ pub(crate) fn settle(array: &Array) {
                     others.extend(identify(&other, number));
                 }
             }
+            let away = recorded::in_sync_elsewhere(machine, number);
+            others.extend(away.iter().filter_map(|held| identify(held, number)));
         }
         match content {
             Some(content) => oracle.settle(number, content, &others),

@@ -48,7 +48,7 @@ fn come_back(machine: &Machine) {
             disk.mend();
         }
         disk.faults.borrow_mut().transient_one_in = machine.scenario.faults.transient_one_in;
-        disk.connected.set(true);
+        disk.plug(true);
     }
     machine.excuses.full.set(false);
     machine.excuses.hurt.borrow_mut().clear();
@@ -64,8 +64,7 @@ fn come_back(machine: &Machine) {
         {
             machine.world.note(Note::Words(format!("device {} is away", disk.number)));
             machine.world.counts.borrow_mut().members_away += 1;
-            disk.connected.set(false);
-            machine.watch.metadata_changed();
+            disk.plug(false);
         }
     }
 }

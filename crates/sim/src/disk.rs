@@ -48,7 +48,7 @@ pub(crate) struct Disk {
     /// Where it does not hold what it should.
     lies: RefCell<Lies>,
     /// It is plugged in: an assembly finds it.
-    pub(crate) connected: Cell<bool>,
+    connected: Cell<bool>,
 }
 
 /// What lies where on a device, in bytes.
@@ -111,6 +111,17 @@ impl Faults {
 }
 
 impl Disk {
+    /// Whether an assembly finds it.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.get()
+    }
+
+    /// From here on an assembly finds it, or does not.
+    pub(crate) fn plug(&self, is_in: bool) {
+        self.connected.set(is_in);
+        self.watch.metadata_changed();
+    }
+
     /// A device with these contents.
     pub(crate) fn new(
         number: u32,

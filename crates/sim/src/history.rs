@@ -115,7 +115,7 @@ fn restart(array: &Rc<Array>) -> bool {
     }
     let faults = &machine.scenario.faults;
     let dirty = array.writer.resync_from_bytes().is_some();
-    if dirty && (faults.deaths || faults.full) {
+    if dirty && (faults.deaths || faults.full || faults.metadata_lost) {
         if matches!(array.run(NO_LIMIT), Ended::Failed | Ended::Circles) {
             return false;
         }

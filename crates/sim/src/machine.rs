@@ -111,7 +111,7 @@ impl Machine {
 
     /// Devices that are plugged in.
     pub(crate) fn connected(&self) -> Vec<Rc<Disk>> {
-        self.all_disks.borrow().iter().filter(|disk| disk.connected.get()).cloned().collect()
+        self.all_disks.borrow().iter().filter(|disk| disk.is_connected()).cloned().collect()
     }
 
     /// An id that no generation of this machine has yet.

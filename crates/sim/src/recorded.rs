@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
 use engine::members::MemberState;
-use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
+use layout::md_superblock::{DeviceRole, SUPERBLOCK_BYTES_MAX, Superblock};
 use layout::units::Slot;
 
 use crate::disk::{Change, Disk};
@@ -193,6 +193,29 @@ pub(crate) fn in_sync_places(machine: &Machine, block: u64) -> impl Iterator<Ite
         found.truncate(1);
     }
     found.into_iter()
+}
+
+/// What devices that are away hold of a block, if no superblock tells that the array went on without them: back at the next
+/// start they are in sync.
+pub(crate) fn in_sync_elsewhere(machine: &Machine, block: u64) -> Vec<Vec<u8>> {
+    let superblock = |disk: &Rc<Disk>| {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
+        disk.peek_device(disk.places.superblock, &mut bytes);
+        Superblock::parse(&bytes, machine.scenario.metadata, disk.places.size).ok()
+    };
+    let newest = machine.connected().iter().filter_map(superblock).map(|own| own.events()).max().unwrap_or(0);
+    let mut found = Vec::new();
+    for disk in machine.all_disks.borrow().iter().filter(|disk| !disk.is_connected()) {
+        let Some(own) = superblock(disk).filter(|own| own.events() + 1 >= newest) else { continue };
+        for (slot, offset) in machine.places(block * machine.unit()) {
+            if own.role() == DeviceRole::Active(slot) {
+                let mut bytes = vec![0; machine.unit() as usize];
+                disk.peek(offset, &mut bytes);
+                found.push(bytes);
+            }
+        }
+    }
+    found
 }
 
 /// After a power cut every copy on a member that the superblocks call in sync holds what may survive.

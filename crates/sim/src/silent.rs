@@ -50,7 +50,12 @@ pub(crate) fn trial(array: &Rc<Array>) {
                 .world
                 .fail(format!("scrub: unreadable places of device {} were not rewritten", disk.number));
         }
-        heal(array, &disk, &damage);
+        // One that had too many read errors is out meanwhile, and a spare was made from the others.
+        let is_in =
+            array.machine.disks.borrow()[slot.index()].as_ref().is_some_and(|now| now.number == disk.number);
+        if is_in {
+            heal(array, &disk, &damage);
+        }
     }
     array.machine.excuses.lying.set(false);
     if array.world.failure().is_none() {

@@ -324,7 +324,7 @@ impl Run {
             }
         })?;
         if number.is_some() {
-            self.plug_in(disk);
+            disk.plug(true);
         }
         Ok(number.is_some())
     }
@@ -338,14 +338,9 @@ impl Run {
         let (own, back) = (Rc::clone(&self.array), Rc::clone(&disk));
         let is_back = self.until("re-adding", async move { operator::re_add(&own, &back).await })?;
         if is_back {
-            self.plug_in(&disk);
+            disk.plug(true);
         }
         Ok(is_back)
-    }
-
-    fn plug_in(&self, disk: &Disk) {
-        disk.connected.set(true);
-        self.site.machine.watch.metadata_changed();
     }
 
     fn replace(&mut self, slot: Slot) -> Result<bool, Wrong> {

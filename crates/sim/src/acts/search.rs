@@ -290,7 +290,7 @@ impl Search<'_> {
         let plugged = site.machine.connected();
         let mut acts = self.acts_off(&site.twin());
         site.machine.all_disks.borrow().iter().for_each(|disk| {
-            disk.connected.set(plugged.iter().any(|other| other.number == disk.number));
+            disk.plug(plugged.iter().any(|other| other.number == disk.number));
         });
         acts.extend(CELLS_WRITTEN.map(Act::Write));
         acts.extend([Act::Crash(Crash::Quiet), Act::Crash(Crash::OnlyData), Act::Crash(Crash::AllButData)]);

@@ -77,8 +77,7 @@ impl Site {
     /// These devices are plugged in and no others.
     pub(super) fn connect(&self, devices: Devices) {
         let disks = self.machine.all_disks.borrow();
-        disks.iter().for_each(|disk| disk.connected.set(devices.has(disk.number)));
-        self.machine.watch.metadata_changed();
+        disks.iter().for_each(|disk| disk.plug(devices.has(disk.number)));
     }
 
     /// All devices there are.

@@ -66,7 +66,7 @@ fn interrupted(level: Level, members: u32, case: u64) -> Rc<Array> {
 /// Takes the member back if it is there, and goes on for some steps.
 fn take_back(array: &Rc<Array>, away: &Rc<Disk>, count: u64) {
     let is_missing = array.shared.members.state(AWAY) == MemberState::Missing;
-    if is_missing && away.connected.get() {
+    if is_missing && away.is_connected() {
         let (own, away) = (Rc::clone(array), Rc::clone(away));
         array.spawn(0, "a member is taken back", async move {
             operator::re_add(&own, &away).await;
@@ -96,7 +96,7 @@ fn a_member_that_is_late_after_a_crash_brings_back_what_it_held() {
         for case in 0..120u64 {
             let array = interrupted(level, members, case);
             let away = disk(&array, AWAY);
-            away.connected.set(false);
+            away.plug(false);
             let array = cut(&array, 50);
             doubted += u64::from(array.has_doubts());
             let mut array = array;
@@ -107,11 +107,11 @@ fn a_member_that_is_late_after_a_crash_brings_back_what_it_held() {
                 if case % 4 == 0 {
                     finish(&array);
                 }
-                away.connected.set(round > 0 || case % 2 == 0);
+                away.plug(round > 0 || case % 2 == 0);
                 array = cut(&array, 50);
                 take_back(&array, &away, case * 11 % 150);
             }
-            away.connected.set(true);
+            away.plug(true);
             let array = cut(&array, 100);
             is_whole(&array, &away, &format!("{level} of {members}, case {case}"));
         }

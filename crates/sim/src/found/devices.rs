@@ -441,10 +441,10 @@ fn away_for_a_run(
     write(&array, 0..4 * BLOCKS);
     stop(&array);
     let away = disk(&array, Slot::new(1));
-    away.connected.set(false);
+    away.plug(false);
     let array = cut(&array, 100);
     between(&array);
-    away.connected.set(true);
+    away.plug(true);
     let array = cut(&array, 100);
     let state = array.shared.members.state(Slot::new(1));
     (array, state)
@@ -511,13 +511,13 @@ fn a_member_that_was_away_when_writes_were_made_again_is_stale() {
             }
         });
         (0..steps).for_each(|_| _ = array.run(1));
-        disk(&array, Slot::new(1)).connected.set(false);
+        disk(&array, Slot::new(1)).plug(false);
         let away = disk(&array, Slot::new(1));
         let before = array.world.counts.borrow().logs_replayed;
         let array = cut(&array, 50);
         let is_replayed = array.world.counts.borrow().logs_replayed > before;
         finish(&array);
-        away.connected.set(true);
+        away.plug(true);
         let array = cut(&array, 100);
         if is_replayed {
             replayed += 1;
