@@ -24,6 +24,7 @@ fn header(doubts: Vec<StripeRange>) -> RedoHeader {
         events: 12,
         superblocks: [0xdead_beef, 0x1234_5678],
         plan: plan(),
+        resync_from: Some(Stripe::new(0)),
         doubts,
     }
 }

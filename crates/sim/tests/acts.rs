@@ -98,6 +98,7 @@ fn what_force_accepted_below_a_recovery_is_resynced() {
 fn parity_that_is_left_agrees_with_what_force_accepted() {
     let plan = Plan { records: Records::NoBitmap, ..plan(Level::Raid6, Scheme::Any, 1) };
     ends_whole(&plan, "start 0+1+2+3, crash with data only, start 0+1+2, force 0+1+2");
+    ends_whole(&plan, "start 0+1+2+3, crash with data only, force 0+1+2, start 0+1+2");
 }
 
 #[test]

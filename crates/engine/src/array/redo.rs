@@ -114,8 +114,9 @@ pub struct Repair {
     pub records: Vec<WholeRecord>,
     /// Missing chunks of these stripes may be wrong.
     pub doubts: Vec<StripeRange>,
-    /// The first stripe that was in doubt and that force accepts: parity that is left may not agree with it.
-    pub accepted_from: Option<u64>,
+    /// From this stripe on parity that is there may not agree, though no missing chunk is in doubt: it was due already, or
+    /// force accepts what was in doubt.
+    pub resync_from: Option<Stripe>,
     /// Why stripes are in doubt, in words.
     pub reason: Option<String>,
     /// The log tells of every stripe in flight: what has neither record nor doubt agrees.
@@ -151,9 +152,9 @@ impl Repair {
         let is_there = |state: &MemberState| matches!(state, MemberState::InSync | MemberState::Recovering);
         let missing = situation.states.iter().filter(|state| !is_there(state)).count();
         let has_parity = missing < situation.geometry.parity_chunks() as usize;
-        let accepted = self.accepted_from.filter(|_| has_parity);
-        let first = self.doubts.first().map(|doubt| doubt.first).or(accepted);
-        first.map(|stripe| stripe * u64::from(situation.geometry.chunk_bytes()))
+        let due = self.resync_from.filter(|_| has_parity);
+        let in_doubt = self.doubts.first().map(|doubt| Stripe::new(doubt.first));
+        due.into_iter().chain(in_doubt).min().map(|stripe| situation.geometry.member_offset(stripe))
     }
 }
 
@@ -183,7 +184,8 @@ pub fn decide(situation: &Situation<'_>, logs: &[MemberLog]) -> Repair {
         None => doubt_all(situation, why_not_in_force(logs, newest), &mut repair),
     }
     if situation.force {
-        repair.accepted_from = repair.doubts.first().map(|doubt| doubt.first);
+        let accepted = repair.doubts.first().map(|doubt| Stripe::new(doubt.first));
+        repair.resync_from = repair.resync_from.into_iter().chain(accepted).min();
         (repair.doubts, repair.reason) = (Vec::new(), None);
     }
     repair
@@ -203,6 +205,7 @@ fn redo(situation: &Situation<'_>, logs: &[MemberLog], header: &RedoHeader, repa
     let stripes = situation.geometry.stripes();
     let inside = |range: &StripeRange| StripeRange { first: range.first, end: range.end.min(stripes) };
     repair.in_force = true;
+    repair.resync_from = header.resync_from;
     repair.doubts = header.doubts.iter().map(inside).filter(|range| range.first < range.end).collect();
     if !repair.doubts.is_empty() {
         repair.reason = Some("they were in doubt before".to_string());
@@ -301,6 +304,7 @@ mod tests {
             events,
             superblocks: [7, 8],
             plan: SlotPlan { slots: 2, slot_bytes: 8192 },
+            resync_from: None,
             doubts: Vec::new(),
         };
         MemberLog { slot, digest: 8, headers: vec![header], records, unreadable: None }

@@ -503,6 +503,9 @@ fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
 /// at that moment stays in doubt, also if a checkpoint of that resync is on its way.
 fn set_unsynced<D: Device>(set: &InPlace<D>, from_bytes: Option<u64>) {
     let shared = &set.shared;
+    if shared.geometry.parity_chunks() > 0 {
+        shared.redo.set_resync_from(from_bytes.map(|bytes| shared.geometry.stripe_at(bytes)));
+    }
     match from_bytes {
         None => shared.consistency.set_unsynced(None),
         Some(bytes) if shared.geometry.parity_chunks() > 0 && shared.members.all_in_sync() => {

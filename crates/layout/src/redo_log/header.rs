@@ -52,6 +52,9 @@ pub struct RedoHeader {
     pub superblocks: [u32; 2],
     /// The slots.
     pub plan: SlotPlan,
+    /// From this stripe on parity that is there may not agree, though no missing chunk is in doubt: a resync is due once all
+    /// members are there.
+    pub resync_from: Option<Stripe>,
     /// Stripes in doubt, ascending: the rest does not say what their missing chunks held.
     pub doubts: Vec<StripeRange>,
 }
@@ -94,6 +97,7 @@ impl RedoHeader {
             events: raw.events.get(),
             superblocks: [raw.superblock_now.get(), raw.superblock_next.get()],
             plan,
+            resync_from: raw.resync_from.get().checked_sub(1).map(Stripe::new),
             doubts,
         })
     }
@@ -117,6 +121,7 @@ impl RedoHeader {
         raw.slot_bytes.set(self.plan.slot_bytes);
         raw.slots.set(self.plan.slots);
         raw.doubts.set(self.doubts.len() as u32);
+        raw.resync_from.set(self.resync_from.map_or(0, |stripe| stripe.next().get()));
         let mut block = raw.as_bytes().to_vec();
         for range in &self.doubts {
             block.extend_from_slice(&range.first.to_le_bytes());

@@ -33,7 +33,8 @@ byte_struct! {
         100  4    slot_bytes: U32,
         104  4    slots: U32,
         108  4    doubts: U32,
-        112  144  reserve: bytes,
+        112  8    resync_from: U64,
+        120  136  reserve: bytes,
     }
 }
 

@@ -75,6 +75,7 @@ fn redo_logs() {
         events: 99,
         superblocks: [1, 2],
         plan: SlotPlan { slot_bytes: 64 << 10, slots: 32 },
+        resync_from: Some(Stripe::new(6)),
         doubts: vec![StripeRange { first: 3, end: 5 }, StripeRange { first: 9, end: u64::MAX }],
     };
     let piece =

@@ -141,6 +141,7 @@ fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
             events: state.events,
             superblocks: [member.digest, state.next_digests[slot.index()]],
             plan,
+            resync_from: state.resync_from,
             doubts: doubts.clone(),
         };
         let data = Slice::from_bytes(&header.encode(place));

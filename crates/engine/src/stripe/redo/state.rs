@@ -68,6 +68,8 @@ pub(super) struct State {
     pub(super) next_sequence: u64,
     pub(super) retired_below: u64,
     pub(super) plan: Option<SlotPlan>,
+    /// From where on a resync is due, for the next headers.
+    pub(super) resync_from: Option<Stripe>,
     /// Slots of the array whose members hold the log.
     pub(super) logs: Vec<Slot>,
     pub(super) slots: LogSlots,
@@ -106,6 +108,7 @@ impl Redo {
                 next_sequence: 1,
                 retired_below: 0,
                 plan: None,
+                resync_from: None,
                 logs: Vec::new(),
                 slots: LogSlots::default(),
                 active: 0,
@@ -127,6 +130,11 @@ impl Redo {
         state.events = events;
         state.generation = state.generation.max(start.generation);
         state.epoch = state.epoch.max(start.epoch);
+    }
+
+    /// From here on headers say that a resync is due from this stripe on, or none. The superblock writer calls this.
+    pub(crate) fn set_resync_from(&self, from: Option<Stripe>) {
+        self.state.lock().resync_from = from;
     }
 
     /// Sets the log area of the member in `slot`; None: the member has no room for a log.
