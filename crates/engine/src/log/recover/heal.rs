@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use layout::zoned::{
-    Access, BlockEntry, BlockName, BlockPlace, Class, DataOffset, EMPTIED_MAX, EmptiedEntry, MapEntry,
-    RecordKind, SegmentHeader, ZEROES_MAX, ZeroesEntry,
+    Access, BlockEntry, BlockName, BlockPlace, Carrier, Class, DataOffset, EMPTIED_MAX, EmptiedEntry,
+    FenceBlock, HEADER_BLOCKS, MapEntry, RecordKind, SegmentHeader, ZEROES_MAX, ZeroesEntry,
 };
 use smallvec::SmallVec;
 
 use super::decide::{Decision, LiveBlock, StripeFound, Verdict, newest_footers};
 use super::found::{Judged, Loose, RecoverError, RecoveryReport, placed, read_live};
 use super::scan::{HeaderFound, ZoneFound};
-use crate::buffer::Slice;
+use crate::buffer::{Gather, Slice};
+use crate::device::DeviceError;
 use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
@@ -25,7 +26,7 @@ use crate::log::open::{close_segment, open_segment, refused, seal_column, set_as
 use crate::log::port::{Blame, LogPort};
 use crate::log::segment::{Segment, SegmentState, StripeNote};
 use crate::members::MemberState;
-use crate::zone_device::{ZoneDevice, ZoneState};
+use crate::zone_device::{ZoneDevice, ZoneOffset, ZoneState};
 
 /// Zones that were active and are finished by now: member and zone.
 type Finished = BTreeSet<(usize, u32)>;
@@ -70,6 +71,14 @@ pub async fn heal<D: ZoneDevice>(
         }
     }
     flush_members(port).await?;
+    // Before any zone of a segment that is gone is reset: what is left of it must not look like a segment that lacks columns.
+    let to_reset = |zone: &ZoneFound| {
+        empty.iter().any(|judged| {
+            judged.zones.iter().flatten().any(|of| (of.slot, of.zone) == (zone.slot, zone.zone))
+        })
+    };
+    let to_finish = |zone: &&ZoneFound| !finished.contains(&(zone.slot, zone.zone)) && !to_reset(zone);
+    join_all(loose.active.iter().filter(to_finish).map(|zone| Box::pin(fence(port, zone)))).await;
     let reset = reset(port, &empty, &loose.unused, &finished, report).await;
     // What is left of segments that are gone has to stay gone: their emptied entries are needed as long.
     let is_left = |judged: &&&Judged| {
@@ -254,8 +263,13 @@ async fn seal<D: ZoneDevice>(
             if !is_writable || newest[usize::from(column)] && !is_open {
                 continue;
             }
-            let length = footer_length(header, zone, &notes, column).filter(|_| !newest[usize::from(column)]);
+            let is_new = !newest[usize::from(column)];
             let own = &segment.headers[usize::from(column)];
+            let is_filled = !(is_open && is_new) || fill_up(port, zone, own).await;
+            let length = footer_length(header, zone, &notes, column).filter(|_| is_new && is_filled);
+            if is_open && is_new && is_filled && length.is_none() {
+                fence_filled(port, zone, own).await;
+            }
             let blocks = footer(own, &notes, length.unwrap_or(0), port.shared.epoch);
             finished.insert((zone.slot, zone.zone));
             let at = (zone.slot, zone.zone);
@@ -297,7 +311,11 @@ async fn make_room<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged], finis
             return;
         }
         let Some(device) = port.device(zone.slot) else { continue };
-        if !finished.contains(&(zone.slot, zone.zone)) && device.finish(zone.zone).await.is_ok() {
+        if finished.contains(&(zone.slot, zone.zone)) {
+            continue;
+        }
+        fence(port, zone).await;
+        if device.finish(zone.zone).await.is_ok() {
             finished.insert((zone.slot, zone.zone));
             port.shared.table.finished(zone.slot);
         }
@@ -359,7 +377,7 @@ fn footer_length(header: &SegmentHeader, zone: &ZoneFound, notes: &[StripeNote],
         (_, ZoneState::NoPointer | ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline) => {
             return None;
         }
-        _ => DataOffset::of_zone_block(zone.end_block)?.0,
+        _ => DataOffset::of_zone_block(zone.next_block())?.0,
     };
     (length >= needed && length > 0 && length <= shape.data_blocks()).then_some(length)
 }
@@ -423,6 +441,61 @@ async fn reset<D: ZoneDevice>(
         done.insert((zone.slot, zone.zone));
     }
     done
+}
+
+/// Z-I6: ends a zone where its pointer stands, durably, before it is finished without a new footer. A finished zone has no
+/// pointer, and shows behind what was written whatever stood there: also records and footers that a power cut took back, and that
+/// this start did not see.
+async fn fence<D: ZoneDevice>(port: &LogPort<D>, zone: &ZoneFound) {
+    let HeaderFound::Right(header) = &zone.header else { return };
+    // Else nothing but the header counted since the zone was reset.
+    if zone.end_block > HEADER_BLOCKS && fill_up(port, zone, header).await {
+        fence_filled(port, zone, header).await;
+    }
+}
+
+/// As [`fence`], of a zone whose pointer stands at a block.
+async fn fence_filled<D: ZoneDevice>(port: &LogPort<D>, zone: &ZoneFound, header: &SegmentHeader) {
+    let (at, shape) = (zone.next_block(), &header.shape);
+    let Some(device) = port.device(zone.slot) else { return };
+    if at >= shape.footer_start() + shape.footer_blocks() {
+        return; // nothing is behind it
+    }
+    let mut pointers = vec![None; header.columns.len()];
+    pointers[usize::from(header.column)] = Some(at);
+    let sequence = port.shared.sequences.take().unwrap_or_default();
+    for block in FenceBlock::all(port.shared.epoch, sequence, &pointers, &[]) {
+        let at = ZoneOffset::new(zone.zone, u64::from(at) * BLOCK_BYTES as u64);
+        if let Err(error) = write_plain(&*device, at, &block.encode(header), header).await {
+            port.judge(zone.slot, &error);
+        }
+    }
+}
+
+/// Fills up the block in which the pointer stands, so that the next write begins with a block. What it held is no block any more:
+/// it may have been one of a footer that a power cut took back, and ends with zeroes. False if the zone cannot be written.
+async fn fill_up<D: ZoneDevice>(port: &LogPort<D>, zone: &ZoneFound, header: &SegmentHeader) -> bool {
+    let Some(device) = port.device(zone.slot) else { return false };
+    if zone.torn_bytes == 0 {
+        return true;
+    }
+    let rest = vec![0xff; BLOCK_BYTES - zone.torn_bytes as usize];
+    let pointer = u64::from(zone.end_block) * BLOCK_BYTES as u64 + u64::from(zone.torn_bytes);
+    let filled = write_plain(&*device, ZoneOffset::new(zone.zone, pointer), &rest, header).await;
+    filled.inspect_err(|error| _ = port.judge(zone.slot, error)).is_ok()
+}
+
+/// Writes bytes that no entry names, durably, at a pointer.
+async fn write_plain<D: ZoneDevice>(
+    device: &D,
+    at: ZoneOffset,
+    bytes: &[u8],
+    header: &SegmentHeader,
+) -> Result<(), DeviceError> {
+    let beside = device.zoned().metadata_of(bytes.len(), device.info().logical_block_bytes);
+    let is_oob = header.shape.plan().carrier == Carrier::Oob;
+    let metadata = is_oob.then(|| Slice::from_bytes(&vec![0; beside]));
+    device.write_at(at, Gather::from(Slice::from_bytes(bytes)), metadata, true).await
 }
 
 /// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be

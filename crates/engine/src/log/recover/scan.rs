@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use layout::zoned::{
-    Carrier, Checksum, DataOffset, ENTRY_BYTES, FooterBlock, OOB_BYTES, OobBlock, OobPart, RecordDescriptor,
-    RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
+    Carrier, Checksum, DataOffset, ENTRY_BYTES, FenceBlock, FooterBlock, OOB_BYTES, OobBlock, OobPart,
+    RecordDescriptor, RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
 };
 
 use crate::buffer::{Buffer, Pool};
@@ -42,6 +42,8 @@ pub struct ZoneFound {
     pub state: ZoneState,
     /// The block after the last that may be written: the pointer, or the capacity where there is none.
     pub end_block: u32,
+    /// Bytes of that block that were written: pointers count logical blocks.
+    pub torn_bytes: u32,
     /// Its header.
     pub header: HeaderFound,
 }
@@ -50,6 +52,11 @@ impl ZoneFound {
     /// Whether the zone counts against the limit of active zones.
     pub fn is_active(&self) -> bool {
         self.state.is_active()
+    }
+
+    /// The next block that can be written, once the one at the pointer is filled up.
+    pub fn next_block(&self) -> u32 {
+        self.end_block + u32::from(self.torn_bytes > 0)
     }
 }
 
@@ -120,7 +127,8 @@ async fn found_zones<D: ZoneDevice>(
             Ok(()) => header_of(buffer.bytes(), ZonePlace { zone: zone.number, ..place }, zone.state),
         };
         let end_block = (end_bytes / BLOCK_BYTES as u64) as u32;
-        found.push(ZoneFound { slot, zone: zone.number, state: zone.state, end_block, header });
+        let torn_bytes = (end_bytes % BLOCK_BYTES as u64) as u32;
+        found.push(ZoneFound { slot, zone: zone.number, state: zone.state, end_block, torn_bytes, header });
     }
     found
 }
@@ -214,6 +222,10 @@ pub async fn scan_column<D: ZoneDevice>(
             block += blocks;
             continue;
         }
+        if is_fence(&bytes[..BLOCK_BYTES], header, block) {
+            found.end_block = block;
+            break;
+        }
         if let Ok(part) = FooterBlock::parse(&bytes[..BLOCK_BYTES], header, block) {
             if part.index == 0 {
                 footer.clear();
@@ -228,6 +240,12 @@ pub async fn scan_column<D: ZoneDevice>(
     }
     found.unread_blocks = window.unread_blocks;
     found
+}
+
+/// Whether an earlier start ended the zone here (Z-I6).
+fn is_fence(bytes: &[u8], header: &SegmentHeader, block: u32) -> bool {
+    let fence = FenceBlock::parse(bytes, header);
+    fence.is_ok_and(|fence| fence.pointers[usize::from(header.column)] == Some(block))
 }
 
 /// The record that begins at a block, and its length. `wanted`: blocks up to the end of the zone.
