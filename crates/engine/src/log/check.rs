@@ -80,6 +80,7 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> V
     }
     let is_sealed = segment.state() == SegmentState::Sealed;
     let footer_at = columns.iter().find_map(|(_, _, held)| footer_block(held));
+    let newest = columns.iter().map(|(_, _, held)| epoch_of(held)).max().flatten();
     for (header, zone, held) in &columns {
         let mut damage = |block, what| damages.push(Damage { slot: zone.slot, zone: zone.zone, block, what });
         match (&held.footer, footer_at) {
@@ -88,8 +89,10 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> V
             (None, None) if is_sealed => damage(end_of(header, held), "there is no right footer"),
             (None, None) => {}
         }
-        if held.footer.is_none() {
+        if held.footer.is_none() || epoch_of(held) < newest {
             remains(port, header, zone, held, &mut damage).await;
+        }
+        if held.footer.is_none() {
             missing(header, held, columns.iter().map(|(header, _, held)| (*header, held)), &mut damage);
         }
     }
@@ -114,6 +117,12 @@ fn footer_block(held: &ColumnFound) -> Option<u32> {
     Some(DataOffset(first.data_blocks).zone_block())
 }
 
+/// The number of the epoch of a column's footer. One of an earlier epoch than the other columns' may be what is found where a newer
+/// one is damaged.
+fn epoch_of(held: &ColumnFound) -> Option<u32> {
+    Some(held.footer.as_ref()?.first()?.epoch.number)
+}
+
 /// The block behind a column's last record.
 fn end_of(header: &SegmentHeader, held: &ColumnFound) -> u32 {
     let ends = held.records.iter().map(|record| record.block + record.descriptor.record_blocks(header));
@@ -129,7 +138,7 @@ async fn remains<D: ZoneDevice>(
     damage: &mut impl FnMut(u32, &'static str),
 ) {
     let end = end_of(header, held);
-    for block in DataOffset(0).zone_block()..zone.end_block {
+    for block in DataOffset(0).zone_block()..held.end_block {
         let is_covered = held.records.iter().any(|record| {
             (record.block..record.block + record.descriptor.record_blocks(header)).contains(&block)
         });
@@ -138,6 +147,9 @@ async fn remains<D: ZoneDevice>(
         }
         let Some(read) = port.read(zone.slot, zone.zone, block, 1) else { return };
         let (bytes, result) = read.await;
+        if FooterBlock::parse(bytes.bytes(), header, block).is_ok() {
+            continue;
+        }
         if result.is_ok() && looks_like_structure(bytes.bytes(), header) {
             damage(block, "a descriptor or a footer of the segment is not right");
         } else if block < end {

@@ -22,6 +22,8 @@ pub enum Plant {
     StaleByUnserved,
     /// Sequences begin where the run before began.
     EpochAgain,
+    /// A zone is finished without an end that tells what was there.
+    NoFence,
     /// Appends return the place that the pointer had when they were sent.
     PlaceGuessed,
 }

@@ -222,12 +222,30 @@ fn records(found: &SegmentFound) -> Decision {
             }
         }
     }
+    if shape.is_append() {
+        drop_strays(&mut stripes);
+    }
     let mut stripes: Vec<_> =
         stripes.into_iter().map(|(key, gathered)| judge(found, &key, gathered, durable)).collect();
     if shape.is_append() {
         place_missing(&found.header, &mut stripes);
     }
     Decision::Records { stripes, unknown_blocks: uncovered(covered, durable) }
+}
+
+/// An id is given once in a group. Where two stripes have it, the drive wrote nothing of an append that it acknowledged, and the
+/// records behind it stand one place early, those of the next group in this one. They count as missing on that column: else the
+/// group would have no place left for what was lost (Z-I14).
+fn drop_strays(stripes: &mut BTreeMap<Key, Gathered>) {
+    let mut most: BTreeMap<(u32, u32), (usize, Sequence)> = BTreeMap::new();
+    let columns = |gathered: &Gathered| gathered.starts.iter().flatten().count();
+    for (key, gathered) in &*stripes {
+        let best = most.entry((key.place, key.id)).or_insert((columns(gathered), key.sequence));
+        if columns(gathered) > best.0 {
+            *best = (columns(gathered), key.sequence);
+        }
+    }
+    stripes.retain(|key, _| most[&(key.place, key.id)].1 == key.sequence);
 }
 
 fn judge(found: &SegmentFound, key: &Key, gathered: Gathered, durable: u32) -> StripeFound {

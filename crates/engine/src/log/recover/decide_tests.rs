@@ -148,6 +148,28 @@ fn what_was_appended_off_the_grid_is_missing_there() {
     assert_eq!(verdicts(&found), "M");
 }
 
+/// A drive acknowledged an append and wrote nothing: what it was sent later stands one place early, the first stripe of the next
+/// group in this one. The place is that of the stripe that was lost.
+#[test]
+fn what_stands_a_group_early_is_missing_there() {
+    let header = header(Level::Raid6, 3, Access::Append);
+    let column = |column| {
+        let sent = (0..5u32).filter(|sent| column != 2 || *sent != 2);
+        let records = (0..).zip(sent).map(|(place, sent)| {
+            let mut own = record(&header, column, place, sent % 4, 'W', 1);
+            own.descriptor.stripe.sequence = Sequence(u64::from(sent) + 2000);
+            own
+        });
+        Some(ColumnFound { records: records.collect(), end_block: 64, ..ColumnFound::default() })
+    };
+    let found = SegmentFound { header: header.clone(), columns: (0..3).map(column).collect() };
+    assert_eq!(verdicts(&found), "KKMKM");
+    let Decision::Records { stripes, .. } = decide(&found) else { unreachable!("no footers") };
+    let starts: Vec<_> = stripes.iter().map(|stripe| stripe.starts.to_vec()).collect();
+    assert_eq!(starts[2], [Some(4), Some(4), Some(6)]);
+    assert_eq!(starts[4], [Some(8), Some(8), Some(8)], "in its own group it has a place, too");
+}
+
 #[test]
 fn what_was_flushed_and_is_not_told_of_is_counted() {
     let header = header(Level::Raid5, 4, Access::Placed);

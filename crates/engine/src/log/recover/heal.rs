@@ -87,7 +87,7 @@ pub async fn heal<D: ZoneDevice>(
     };
     let left = segments.iter().filter(is_left).map(|judged| &judged.found.header);
     left.for_each(|header| port.shared.space.resetting((header.segment, header.tag)));
-    finish_rest(port, segments, &loose.active, (&finished, &reset), report).await;
+    finish_rest(port, &loose.active, (&finished, &reset), report).await;
     flush_members(port).await?;
     if let Some(segment) = writer.segment {
         close_segment(port, &segment).await;
@@ -447,9 +447,9 @@ async fn reset<D: ZoneDevice>(
 /// pointer, and shows behind what was written whatever stood there: also records and footers that a power cut took back, and that
 /// this start did not see.
 async fn fence<D: ZoneDevice>(port: &LogPort<D>, zone: &ZoneFound) {
-    let HeaderFound::Right(header) = &zone.header else { return };
-    // Else nothing but the header counted since the zone was reset.
-    if zone.end_block > HEADER_BLOCKS && fill_up(port, zone, header).await {
+    if let HeaderFound::Right(header) = &zone.header
+        && fill_up(port, zone, header).await
+    {
         fence_filled(port, zone, header).await;
     }
 }
@@ -499,13 +499,10 @@ async fn write_plain<D: ZoneDevice>(
 }
 
 /// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be
-/// more of it, until no segment could be opened. What a zone holds stays. One that ends before its header does holds nothing,
-/// whichever segment other columns say it is of: records follow only when all headers are durable. Nor does one that ends behind the
-/// header of a segment that is gone: if it were finished, it would have no pointer, and a drive that shows what the zone held
-/// before its reset would show that segment.
+/// more of it, until no segment could be opened. What a zone holds stays, also a header alone of a segment that is gone: a member
+/// that is away may hold what is left of a record of it, which only the other headers show to be void.
 async fn finish_rest<D: ZoneDevice>(
     port: &LogPort<D>,
-    segments: &[&Judged],
     active: &[ZoneFound],
     (finished, reset): (&Finished, &BTreeSet<(usize, u32)>),
     report: &mut RecoveryReport,
@@ -516,11 +513,9 @@ async fn finish_rest<D: ZoneDevice>(
         if finished.contains(&at) || reset.contains(&at) {
             continue;
         }
-        let is_empty = match &zone.header {
-            HeaderFound::Right(header) => let_go(port, segments, zone, header),
-            HeaderFound::Absent | HeaderFound::Unknown => true,
-        };
-        if zone.end_block <= 1 && is_empty {
+        // One that ends before its header does holds nothing, whichever segment other columns say it is of: records follow only when all
+        // headers are durable.
+        if zone.end_block <= HEADER_BLOCKS && !matches!(zone.header, HeaderFound::Right(_)) {
             reset_zone(port, zone, finished, report).await;
             continue;
         }
@@ -529,25 +524,6 @@ async fn finish_rest<D: ZoneDevice>(
             Err(_) => set_aside(port, zone.slot, zone.zone).await,
         }
     }
-}
-
-/// Whether a zone that ends behind its header is of a segment that is gone. If so, the segment has no such column any more.
-fn let_go<D: ZoneDevice>(
-    port: &LogPort<D>,
-    segments: &[&Judged],
-    zone: &ZoneFound,
-    header: &SegmentHeader,
-) -> bool {
-    let is_it = |judged: &&&Judged| {
-        let own = &judged.found.header;
-        judged.is_gone && (own.segment, own.tag) == (header.segment, header.tag)
-    };
-    let is_gone = zone.end_block <= 1 && segments.iter().any(|judged| is_it(&judged));
-    let there = port.shared.table.get(header.slot).filter(|_| is_gone);
-    if let Some(segment) = there.filter(|there| there.key() == (header.segment, header.tag)) {
-        segment.place_column(header.column, None);
-    }
-    is_gone
 }
 
 async fn reset_zone<D: ZoneDevice>(
