@@ -174,7 +174,15 @@ async fn scan<D: ZoneDevice>(
     let capacity = port.shared.config.capacity_blocks;
     let end_block = length.map_or(capacity, |length| DataOffset(length).zone_block());
     let found = HeaderFound::Right(header.clone());
-    let zone = ZoneFound { slot, zone, state: ZoneState::NoPointer, end_block, torn_bytes: 0, header: found };
+    let zone = ZoneFound {
+        slot,
+        zone,
+        state: ZoneState::NoPointer,
+        end_block,
+        torn_bytes: 0,
+        header: found,
+        is_ended: false,
+    };
     let footer = read_footer(device, &port.pool, &zone, header).await;
     let scanned = scan_column(device, &port.pool, &zone, header).await;
     ColumnFound { footer: footer.or(scanned.footer), ..scanned }

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use layout::zoned::{
-    Carrier, Checksum, DataOffset, ENTRY_BYTES, FenceBlock, FooterBlock, OOB_BYTES, OobBlock, OobPart,
-    RecordDescriptor, RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
+    Carrier, Checksum, DataOffset, ENTRY_BYTES, FenceBlock, FooterBlock, HEADER_BLOCKS, OOB_BYTES, OobBlock,
+    OobPart, RecordDescriptor, RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
 };
 
 use crate::buffer::{Buffer, Pool};
@@ -46,7 +46,12 @@ pub struct ZoneFound {
     pub torn_bytes: u32,
     /// Its header.
     pub header: HeaderFound,
+    /// An earlier start ended it right behind its header: what stands behind is of another life, footers too.
+    pub is_ended: bool,
 }
+
+/// Blocks of a zone that are read to know what it is: the header, and where a fence would stand right behind it.
+const FIRST_BLOCKS: u64 = 2;
 
 impl ZoneFound {
     /// Whether the zone counts against the limit of active zones.
@@ -113,24 +118,41 @@ async fn found_zones<D: ZoneDevice>(
     place: ZonePlace,
     slot: usize,
 ) -> Vec<ZoneFound> {
-    let reads = zones.iter().map(|zone| {
-        let at = device.zoned().offset_bytes(zone.number, 0);
-        device.read(at, pool.take(BLOCK_BYTES))
-    });
+    let reads = zones.iter().map(|zone| Box::pin(read_first(device, pool, zone)));
     let mut found = Vec::with_capacity(zones.len());
-    for (zone, (buffer, result)) in zones.iter().zip(join_all(reads).await) {
-        let has_pointer = zone.pointer_bytes.is_some();
-        let end_bytes = zone.pointer_bytes.unwrap_or(zone.capacity_bytes);
-        let header = match result {
-            _ if has_pointer && end_bytes < BLOCK_BYTES as u64 => HeaderFound::Absent,
-            Err(_) => HeaderFound::Unknown,
-            Ok(()) => header_of(buffer.bytes(), ZonePlace { zone: zone.number, ..place }, zone.state),
+    for (zone, read) in zones.iter().zip(join_all(reads).await) {
+        let end_bytes = end_of(zone);
+        let mut first = read.iter().flat_map(|buffer| buffer.bytes().chunks_exact(BLOCK_BYTES));
+        let header = match first.next() {
+            _ if zone.pointer_bytes.is_some() && end_bytes < BLOCK_BYTES as u64 => HeaderFound::Absent,
+            None => HeaderFound::Unknown,
+            Some(block) => header_of(block, ZonePlace { zone: zone.number, ..place }, zone.state),
+        };
+        let is_ended = match (&header, first.next()) {
+            (HeaderFound::Right(header), Some(second)) => is_fence(second, header, HEADER_BLOCKS),
+            _ => false,
         };
         let end_block = (end_bytes / BLOCK_BYTES as u64) as u32;
         let torn_bytes = (end_bytes % BLOCK_BYTES as u64) as u32;
-        found.push(ZoneFound { slot, zone: zone.number, state: zone.state, end_block, torn_bytes, header });
+        let (zone, state) = (zone.number, zone.state);
+        found.push(ZoneFound { slot, zone, state, end_block, torn_bytes, header, is_ended });
     }
     found
+}
+
+/// Where a zone ends: its pointer, or its capacity where there is none.
+fn end_of(zone: &Zone) -> u64 {
+    zone.pointer_bytes.unwrap_or(zone.capacity_bytes)
+}
+
+/// Reads the first blocks of a zone as far as it goes, the header alone where only that can be read.
+async fn read_first<D: ZoneDevice>(device: &Rc<D>, pool: &Arc<Pool>, zone: &Zone) -> Option<Buffer> {
+    let blocks = (end_of(zone) / BLOCK_BYTES as u64).clamp(1, FIRST_BLOCKS) as u32;
+    let read = read_blocks(&**device, pool, zone.number, 0, blocks).await;
+    match read {
+        None if blocks > 1 => read_blocks(&**device, pool, zone.number, 0, 1).await,
+        read => read,
+    }
 }
 
 /// Reads the report and the header of one zone, `place`. None: it cannot be read.
@@ -162,7 +184,7 @@ pub async fn read_footer<D: ZoneDevice>(
 ) -> Option<Vec<FooterBlock>> {
     let start = header.shape.footer_start();
     let blocks = header.shape.footer_blocks();
-    if zone.end_block < start + blocks {
+    if zone.end_block < start + blocks || zone.is_ended {
         return None;
     }
     let read = read_blocks(device, pool, zone.zone, start, blocks).await?;
