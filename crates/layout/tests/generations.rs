@@ -142,9 +142,16 @@ fn only_the_record_of_the_superblock_that_is_there_counts() {
         let found = Generations::choose([&copies[0], &copies[1]], &older, area);
         assert_eq!(found.ok().map(|record| record.sequence), (sequence > 5).then(|| sequence - 1));
     }
+    // Two records of one superblock: the later one counts, whichever copy it is.
+    for (sequence, copy) in [(10, 0), (11, 1)] {
+        written.sequence = sequence;
+        copies[copy] = written.encode(Place::on(&own, area.copy_offset(sequence)));
+        let found = Generations::choose([&copies[0], &copies[1]], &own, area);
+        assert_eq!(found.map(|record| record.sequence), Ok(sequence));
+    }
     own.set_utime_s(99); // md writes a superblock
     let found = Generations::choose([&copies[0], &copies[1]], &own, area);
-    assert!(found.is_err_and(|why| why.contains("another superblock, of event 7")), "absent");
+    assert!(found.is_err_and(|why| why.contains("another superblock, of event 8")), "absent");
     let none = Generations::choose([&[0; RECORD_BYTES], &[0; RECORD_BYTES]], &own, area);
     assert_eq!(none, Err("no record of generations here".into()));
 }

@@ -361,6 +361,33 @@ fn impossible_new_arrays_are_refused() {
     let missing = DeviceRole::Spare;
     assert_eq!(roles, [DeviceRole::Active(Slot::new(0)), missing, DeviceRole::Active(Slot::new(2)), missing]);
     assert_eq!(degraded.superblocks[0].resync_offset(), Some(Sectors(0)));
+    // Spares have numbers behind those of the members, and roles of their own.
+    for (spares, roles) in [(125, 128), (126, 384)] {
+        let devices: Vec<NewMember> = (0..3).map(device).chain((0..spares).map(|_| spare)).collect();
+        let created = array.create(&devices).expect("room for their roles");
+        assert_eq!(created.superblocks[0].roles().len(), roles, "{spares} spares");
+    }
+}
+
+/// mdadm puts the bitmap where the bad-block log ends, or the other way round.
+#[test]
+fn a_bitmap_stands_right_behind_a_bad_block_log() {
+    let golden = version_1().find(|golden| {
+        let superblock = parse(golden);
+        superblock.bitmap_start().is_some() && superblock.bad_block_log().is_some()
+    });
+    let golden = golden.expect("one with both");
+    let superblock = parse(&golden);
+    let (start, length) = superblock.bad_block_log().expect("a log");
+    let mut bytes = golden.superblock.clone();
+    let from_superblock = |at: Sectors| at.0.cast_signed() - (superblock.offset() / 512).cast_signed();
+    for (behind, is_right) in [(length.0, true), (length.0 - 1, false), (0, false)] {
+        let offset = i32::try_from(from_superblock(start) + behind.cast_signed()).expect("close by");
+        bytes[96..100].copy_from_slice(&offset.to_le_bytes());
+        fix_checksum(&mut bytes);
+        let read = Superblock::parse(&bytes, golden.minor(), golden.device_bytes);
+        assert_eq!(read.is_ok(), is_right, "{behind}: {read:?}");
+    }
 }
 
 /// A flipped bit breaks the checksum wherever it covers; elsewhere it changes nothing that is read.

@@ -423,6 +423,9 @@ fn footers_and_fences_of_elsewhere_are_refused_by_name() {
     starts(forged(54, &[0]), "fence: width is 0, expected");
     starts(forged(95, &[1]), "fence: reserve is 0x01 at byte 95");
     starts(forged(96, &[0; 4]), "fence: pointers is block 0, expected block 1 to");
+    let end = header.shape.footer_start() + header.shape.footer_blocks();
+    assert_eq!(forged(96, &end.to_le_bytes()), Ok(()));
+    starts(forged(96, &(end + 1).to_le_bytes()), "fence: pointers is block");
     starts(forged(52, &[1, 0]), "fence: ");
     let mut ranged = fence.clone();
     ranged[52..54].copy_from_slice(&[1, 0]);
