@@ -108,6 +108,10 @@ pub async fn recover_with<D: ZoneDevice>(
     );
     let emptied = emptied_of(&port, &segments).await;
     segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
+    if shared.members.in_sync().len() < shared.config.devices.len() {
+        // A member that is away may still hold any of them.
+        emptied.iter().for_each(|key| shared.space.resetting(*key));
+    }
     name_headers(&port, &segments, &zones);
     check_slots(&shared, &segments)?;
     check_columns(&segments)?;

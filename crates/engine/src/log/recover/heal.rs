@@ -389,7 +389,8 @@ fn keeps_emptied<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged]) -> bool
     !is_whole || segments.iter().any(|judged| judged.is_gone)
 }
 
-/// Segments that nothing maps to, and whose every column can be reset now.
+/// Segments that nothing maps to, and whose every column can be reset now. Of those that are gone already, what is there: a member
+/// that is away may hold what is left of a record, and the emptied entry tells it that nothing of it counts.
 fn empty_segments<'a, D: ZoneDevice>(port: &LogPort<D>, segments: &[&'a Judged]) -> Vec<&'a Judged> {
     let all_in_sync = |judged: &Judged| {
         let mut columns = judged.found.header.columns.iter().filter(|column| column.zone.is_some());
@@ -400,7 +401,8 @@ fn empty_segments<'a, D: ZoneDevice>(port: &LogPort<D>, segments: &[&'a Judged])
         judged.is_gone
             || port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged, keeps)
     };
-    segments.iter().filter(is_empty).filter(|judged| all_in_sync(judged)).copied().collect()
+    let can_be = |judged: &&&Judged| judged.is_gone || all_in_sync(judged);
+    segments.iter().filter(is_empty).filter(can_be).copied().collect()
 }
 
 /// Resets the zones of empty segments, and, where no member is missing, those that no segment names. Returns the zones that
@@ -414,7 +416,8 @@ async fn reset<D: ZoneDevice>(
 ) -> BTreeSet<(usize, u32)> {
     let (table, mut done) = (&port.shared.table, BTreeSet::new());
     for judged in empty {
-        let mut all_reset = true;
+        // A column that was not found may be on a member that is away.
+        let mut all_reset = judged.zones.iter().all(Option::is_some);
         for zone in judged.zones.iter().flatten() {
             all_reset &= reset_zone(port, zone, finished, report).await;
             done.insert((zone.slot, zone.zone));
