@@ -43,23 +43,28 @@ pub struct SuperblockWriter<D> {
     uneven: Cell<bool>,
     /// The array started without a member that the superblocks still call active.
     went_on_without: Cell<bool>,
-    /// Parity or copies may not agree from here on, whether or not writes are on their way.
-    resync_from_bytes: Cell<Option<u64>>,
-    /// The same, where it begins below what a member had got when its recovery was cut short: that recovery goes on above, and
-    /// makes nothing agree there.
-    below_recovered: Cell<Option<u64>>,
+    due: Due,
     /// The members' states that are in the superblocks on disk.
     persisted: RefCell<Vec<MemberState>>,
     /// The superblocks on disk say dirty, though the redo log made good what a crash left.
     made_good: bool,
     /// No superblocks were written in this run.
     first_round: Cell<bool>,
-    /// What superblocks say, or would if no write were on its way: [`SuperblockWriter::clean_offset`].
-    clean_offset: Cell<Option<u64>>,
     bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
     close_wanted: Cell<bool>,
     /// [`SuperblockWriter::run`] ends after the next round.
     stopping: Cell<bool>,
+}
+
+/// From where on a resync is due, in bytes of the members.
+struct Due {
+    /// Parity or copies may not agree from here on, whether or not writes are on their way.
+    from: Cell<Option<u64>>,
+    /// The same, where it begins below what a member had got when its recovery was cut short: that recovery goes on above, and
+    /// makes nothing agree there.
+    below_recovered: Cell<Option<u64>>,
+    /// What superblocks say, or would if no write were on its way: [`clean_offset`].
+    told: Cell<Option<u64>>,
 }
 
 /// What one round of superblocks says.
@@ -108,12 +113,14 @@ impl<D: Device> SuperblockWriter<D> {
             set,
             uneven: Cell::new(uneven),
             went_on_without: Cell::new(went_on_without),
-            resync_from_bytes: Cell::new(resync_from_bytes),
-            below_recovered: Cell::new(resync_from_bytes.filter(|from| *from < recovered_bytes)),
+            due: Due {
+                from: Cell::new(resync_from_bytes),
+                below_recovered: Cell::new(resync_from_bytes.filter(|from| *from < recovered_bytes)),
+                told: Cell::new(resync_from_bytes),
+            },
             made_good,
             persisted: RefCell::new(persisted),
             first_round: Cell::new(true),
-            clean_offset: Cell::new(resync_from_bytes),
             bitmap: RefCell::new(None),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
@@ -138,7 +145,7 @@ impl<D: Device> SuperblockWriter<D> {
     /// Clears bits of chunks that were idle for two rounds; called every few seconds (md's `daemon_sleep`).
     pub async fn clear_idle_bits(&self) {
         if let Some(bitmap) = self.bitmap() {
-            bitmap.clear_idle(self.superblocks.events(), self.resync_from_bytes.get().is_some()).await;
+            bitmap.clear_idle(self.superblocks.events(), self.due.from.get().is_some()).await;
         }
     }
 
@@ -196,7 +203,8 @@ impl<D: Device> SuperblockWriter<D> {
             closing = false;
         }
         let announcing = shared.redo.announce().await;
-        let (version, clean_offset) = (shared.members.metadata_version(), self.clean_offset().await);
+        let (version, clean_offset) =
+            (shared.members.metadata_version(), clean_offset(&self.set, &self.due).await);
         let round = Round { version, dirty: shared.intent.wants_dirty(), closing, clean_offset };
         self.follow_replacements();
         let mut enough = self.write_bad_block_logs().await;
@@ -230,7 +238,7 @@ impl<D: Device> SuperblockWriter<D> {
     /// The array is as it started, without members that no superblock calls failed: they are none the older for it.
     fn is_untouched(&self) -> bool {
         // What a resync that is due has read or made was without them.
-        let is_clean = self.resync_from_bytes.get().is_none();
+        let is_clean = self.due.from.get().is_none();
         self.went_on_without.get() && is_clean && !self.set.shared.intent.wants_dirty()
     }
 
@@ -312,35 +320,6 @@ impl<D: Device> SuperblockWriter<D> {
         intent.is_used() && (self.first_round.get() || (round.dirty && intent.is_opening()))
     }
 
-    /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
-    /// parity, that is what is in doubt: all else was made good or overwritten since, and what the superblocks name is in doubt
-    /// again at the next start. With parity left it is what was due all along, since what is not in doubt may not agree with the
-    /// parity that was not looked at. So it is below what a recovering member had got before this run.
-    ///
-    /// What agrees since the last superblocks is durable before they say so (invariant 2).
-    async fn clean_offset(&self) -> Option<u64> {
-        let shared = &self.set.shared;
-        let states = shared.members.states();
-        let missing = states.iter().filter(|state| **state != MemberState::InSync).count();
-        let due = self.resync_from_bytes.get();
-        if missing == 0
-            || missing < shared.geometry.parity_chunks() as usize
-            || shared.geometry.parity_chunks() == 0
-        {
-            self.clean_offset.set(due);
-            return due;
-        }
-        let first = shared.consistency.doubt_ranges(usize::MAX).first().map(|range| range.first);
-        let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
-        let first = in_doubt.into_iter().chain(self.below_recovered.get()).min();
-        let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
-        let persisted = self.clean_offset.get();
-        if or_end(first) <= or_end(persisted) || self.set.flush_members().await.is_ok() {
-            self.clean_offset.set(first);
-        }
-        self.clean_offset.get()
-    }
-
     /// Asks for superblocks now if those on disk call dirty what was made good before the start. Without a write and
     /// without an orderly stop they would say so until another crash, which could then refuse the array.
     pub fn tell_what_was_made_good(&self) {
@@ -388,8 +367,8 @@ impl<D: Device> SuperblockWriter<D> {
 
     /// From here on the superblocks say that parity or copies agree up to `from_bytes` only, or all of it.
     pub fn set_resync(&self, from_bytes: Option<u64>) {
-        self.resync_from_bytes.set(from_bytes);
-        self.below_recovered.set(None);
+        self.due.from.set(from_bytes);
+        self.due.below_recovered.set(None);
         self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
         if from_bytes.is_none() {
             self.set.shared.consistency.clear_doubts();
@@ -403,7 +382,7 @@ impl<D: Device> SuperblockWriter<D> {
 
     /// Where parity or copies may not agree from.
     pub fn resync_from_bytes(&self) -> Option<u64> {
-        self.resync_from_bytes.get()
+        self.due.from.get()
     }
 
     /// Puts a superblock in a slot, or takes it out; the member goes with it.
@@ -479,6 +458,35 @@ impl<D: Device> SuperblockWriter<D> {
     pub fn superblocks(&self) -> &Superblocks<D> {
         &self.superblocks
     }
+}
+
+/// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
+/// parity, that is what is in doubt: all else was made good or overwritten since, and what the superblocks name is in doubt
+/// again at the next start. With parity left it is what was due all along, since what is not in doubt may not agree with the
+/// parity that was not looked at. So it is below what a recovering member had got before this run.
+///
+/// What agrees since the last superblocks is durable before they say so (invariant 2).
+async fn clean_offset<D: Device>(set: &InPlace<D>, due: &Due) -> Option<u64> {
+    let shared = &set.shared;
+    let states = shared.members.states();
+    let missing = states.iter().filter(|state| **state != MemberState::InSync).count();
+    let from = due.from.get();
+    if missing == 0
+        || missing < shared.geometry.parity_chunks() as usize
+        || shared.geometry.parity_chunks() == 0
+    {
+        due.told.set(from);
+        return from;
+    }
+    let first = shared.consistency.doubt_ranges(usize::MAX).first().map(|range| range.first);
+    let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
+    let first = in_doubt.into_iter().chain(due.below_recovered.get()).min();
+    let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
+    let persisted = due.told.get();
+    if or_end(first) <= or_end(persisted) || set.flush_members().await.is_ok() {
+        due.told.set(first);
+    }
+    due.told.get()
 }
 
 /// How far the recovery of a member had come that came furthest, in bytes of the members. Copies are not made in that order.

@@ -19,8 +19,8 @@ use crate::random::Random;
 use crate::trace::Note;
 use crate::world::{Filler, Pending, World, pending};
 
-/// How a fence begins.
-const FENCE: &[u8] = b"TwZonFn\0";
+/// How fences and footers begin, but for what tells them apart.
+const END: &[u8] = b"TwZonF";
 
 /// Of so many reads one is slow: it may outlast all that reclaim does between a move and the reset.
 const SLOW_READS_ONE_IN: u64 = 16;
@@ -223,7 +223,7 @@ impl Drive {
         if self.is_gone.get() {
             return Err(DeviceErrorKind::Gone);
         }
-        if self.has(Plant::NoFence) && begins_with(data, FENCE) {
+        if self.has(Plant::NoFence) && !self.is_serving.get() && begins_with(data, END) {
             return Ok((pointer_of(&self.medium.borrow(), zone), None));
         }
         self.writes.set(self.writes.get() + 1);

@@ -22,7 +22,7 @@ pub enum Plant {
     StaleByUnserved,
     /// Sequences begin where the run before began.
     EpochAgain,
-    /// A zone is finished without an end that tells what was there.
+    /// A start writes nothing down of what it decided: it finishes zones without footers and fences.
     NoFence,
     /// Appends return the place that the pointer had when they were sent.
     PlaceGuessed,
