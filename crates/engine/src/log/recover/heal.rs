@@ -71,7 +71,7 @@ pub async fn heal<D: ZoneDevice>(
         }
     }
     flush_members(port).await?;
-    // Before any zone of a segment that is gone is reset: what is left of it must not look like a segment that lacks columns.
+    // Before any zone is reset: what is left of a segment must not look like one that lacks columns.
     let to_reset = |zone: &ZoneFound| {
         empty.iter().any(|judged| {
             judged.zones.iter().flatten().any(|of| (of.slot, of.zone) == (zone.slot, zone.zone))
@@ -502,8 +502,7 @@ async fn write_plain<D: ZoneDevice>(
 }
 
 /// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be
-/// more of it, until no segment could be opened. What a zone holds stays, also a header alone of a segment that is gone: a member
-/// that is away may hold what is left of a record of it, which only the other headers show to be void.
+/// more of it, until no segment could be opened. What a zone holds stays, up to its fence.
 async fn finish_rest<D: ZoneDevice>(
     port: &LogPort<D>,
     active: &[ZoneFound],
@@ -516,8 +515,8 @@ async fn finish_rest<D: ZoneDevice>(
         if finished.contains(&at) || reset.contains(&at) {
             continue;
         }
-        // One that ends before its header does holds nothing, whichever segment other columns say it is of: records follow only when all
-        // headers are durable.
+        // One without a right header, and nothing behind it, holds nothing, whichever segment other columns say it is of: records
+        // follow only when all headers are durable.
         if zone.end_block <= HEADER_BLOCKS && !matches!(zone.header, HeaderFound::Right(_)) {
             reset_zone(port, zone, finished, report).await;
             continue;
