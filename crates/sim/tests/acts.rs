@@ -101,6 +101,19 @@ fn parity_that_is_left_agrees_with_what_force_accepted() {
     ends_whole(&plan, "start 0+1+2+3, crash with data only, force 0+1+2, start 0+1+2");
 }
 
+/// Before the start by force is over its superblocks are there; a member that was as new as the newest one then is from before.
+#[test]
+fn what_force_chose_outlives_a_crash_and_another_start() {
+    let at_once = |level| Plan { at_rest: false, ..plan(level, Scheme::Any, 1) };
+    let mut told = Vec::new();
+    let history = "start 0+2, write 0, force 1+2, crash, start 1+3";
+    replay(&at_once(Level::Raid10), history, |line| told.push(line)).expect("a refusal");
+    assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{told:?}");
+    ends_whole(&plan(Level::Raid5, Scheme::Any, 1), "start 0+1, write 0, force 0+2, replace 0, crash");
+    ends_whole(&plan(Level::Raid10, Scheme::Any, 1), "start 0+2, write 0, force 0+3, replace 0, crash");
+    ends_whole(&at_once(Level::Raid5), "start 0+1, write 0, force 0+2, start 0+1+2, replace 0");
+}
+
 #[test]
 fn a_search_counts_the_same_each_time() {
     let plan = plan(Level::Raid6, Scheme::Any, 2);

@@ -35,6 +35,8 @@ pub struct Superblocks<D> {
     /// The records of generations that go with them, if the array keeps any.
     records: OnceCell<GenerationRecords>,
     events: Cell<u64>,
+    /// Event count of the first superblocks of this run that are newer than those that were found.
+    first_events: u64,
     /// Bytes of each recovering member that are in sync **and durable**: what its superblock may say.
     recovered_bytes: RefCell<Vec<u64>>,
     /// Seconds since 1970.
@@ -75,6 +77,7 @@ impl<D: Device> Superblocks<D> {
             failed: RefCell::new(failed),
             records: OnceCell::new(),
             events: Cell::new(events),
+            first_events: events.saturating_add(1),
             recovered_bytes: RefCell::new(recovered_bytes),
             now_s,
         }
@@ -212,7 +215,9 @@ impl<D: Device> Superblocks<D> {
         let mut slots = Slot::all().zip(states);
         let is_whole = slots.all(|(slot, state)| *state == MemberState::InSync && is_told(slot));
         let absences = self.set.shared.absences.id();
-        records.follow(&devices, is_whole, self.events(), bitmap, absences);
+        // Those of a first round may be as new as what was found: a member that is away and has these was never beside this run.
+        let events = self.events().max(self.first_events);
+        records.follow(&devices, is_whole, events, bitmap, absences);
     }
 
     fn fill(&self, superblock: &mut Superblock, resync: Option<u64>, active: &[(u32, Slot)]) {

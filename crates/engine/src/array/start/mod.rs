@@ -47,7 +47,14 @@ pub async fn start<D: Device, P: Platform<D>>(
     scrub: Option<ScrubState>,
 ) -> Result<Running<D, P>, VolumeError> {
     let platform = Rc::new(platform);
-    let replayed = prepared.replay(set).await?;
+    let Policy { force, read_only, .. } = prepared.assembled.policy;
+    let replayed = prepared.replay(Rc::clone(&set)).await?;
     let kept = replayed.keep(&platform, &device);
-    Ok(kept.run(platform, &device, scrub))
+    let running = kept.run(platform, &device, scrub);
+    if force && !read_only {
+        // What force chose is on the members before the start is over: a crash right after it is one of the array that it made
+        // (invariant 8). Where no superblock can be written, writes say so.
+        let _ = set.shared.members.settled().await;
+    }
+    Ok(running)
 }
