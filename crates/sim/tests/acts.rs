@@ -114,6 +114,17 @@ fn what_force_chose_outlives_a_crash_and_another_start() {
     ends_whole(&at_once(Level::Raid5), "start 0+1, write 0, force 0+2, start 0+1+2, replace 0");
 }
 
+/// Of superblocks that are alike that of a device which has just begun to replace a member had no record of generations yet, and
+/// spoke for the array.
+#[test]
+fn a_replacement_that_has_just_begun_hides_no_split() {
+    let plan = Plan { at_rest: false, ..plan(Level::Raid1, Scheme::Any, 1) };
+    let mut told = Vec::new();
+    let history = "start 0, replace 0, start 1, re-add 2, start 0+1+3";
+    replay(&plan, history, |line| told.push(line)).expect("a refusal");
+    assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{told:?}");
+}
+
 #[test]
 fn a_search_counts_the_same_each_time() {
     let plan = plan(Level::Raid6, Scheme::Any, 2);

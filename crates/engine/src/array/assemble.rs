@@ -258,7 +258,8 @@ impl<'a> Decision<'a> {
             let superblock = superblock(*index);
             let is_member = matches!(superblock.role(), DeviceRole::Active(_));
             let leads = !is_outgrown(metadata(*index), &all);
-            (is_member, leads, superblock.events(), superblock.utime_s())
+            // One that is to replace a member may be there before its record of generations: of two alike the member speaks.
+            (is_member, leads, superblock.events(), !superblock.is_replacement(), superblock.utime_s())
         };
         let speaker = *members.iter().max_by_key(|index| rank(index)).expect("a set has a member");
         let newest = superblock(speaker);
