@@ -114,6 +114,15 @@ fn what_force_chose_outlives_a_crash_and_another_start() {
     ends_whole(&at_once(Level::Raid5), "start 0+1, write 0, force 0+2, start 0+1+2, replace 0");
 }
 
+/// The member that was late is back, and the crash comes before the others' superblocks tell of it.
+#[test]
+fn a_late_member_holds_what_it_did_after_a_crash_in_its_return() {
+    for level in [Level::Raid4, Level::Raid5] {
+        let plan = Plan { at_rest: false, ..plan(level, Scheme::Any, 1) };
+        ends_whole(&plan, "start 0+1+2, crash with data only, start 0+2, re-add 1, crash");
+    }
+}
+
 /// Of superblocks that are alike that of a device which has just begun to replace a member had no record of generations yet, and
 /// spoke for the array.
 #[test]

@@ -147,6 +147,12 @@ impl Absences {
                 (Standing::Away, Some(uuid)) if tells && !state.absent.contains_key(&slot) => {
                     Some(Standing::InSync(uuid)) // it left in the crash: the first superblocks say so
                 }
+                // It left in the crash, too, and came back: the next crash was before any superblocks of the others.
+                (Standing::Recovering(uuid, _), Some(named))
+                    if tells && *uuid == named && !state.absent.contains_key(&slot) =>
+                {
+                    Some(Standing::InSync(named))
+                }
                 (now, _) => Some(*now),
             };
         state.standings = Slot::all().zip(standings).map(before).collect();

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::assembled::Assembled;
-use crate::array::absences::note_replayed;
+use crate::array::absences::{note_replayed, sectors_in_doubt};
 use crate::array::bitmap::Bitmaps;
 use crate::array::manager::Manager;
 use crate::array::platform::Platform;
@@ -17,6 +17,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::EventSink;
 use crate::in_place::InPlace;
+use crate::members::MemberState;
 use crate::members::load::Clock;
 use crate::stripe::Shared;
 
@@ -70,6 +71,13 @@ impl Prepared {
         assert!(!assembled.policy.read_only || repair.records.is_empty(), "a read-only start writes nothing");
         replay(&set, repair).await?;
         take_doubts(&set, repair);
+        for slot in
+            shared.geometry.slots().filter(|slot| shared.members.state(*slot) == MemberState::Recovering)
+        {
+            if let Some(superblock) = &assembled.superblocks[slot.index()] {
+                shared.absences.returns(slot, superblock.device_uuid(), || sectors_in_doubt(&shared));
+            }
+        }
         if !repair.records.is_empty() {
             note_replayed(&shared.absences, repair, &shared.geometry, &shared.members);
             let _announcing = shared.redo.announce().await;
