@@ -18,6 +18,12 @@ fn ends_whole(plan: &Plan, history: &str) {
     assert!(told.last().is_some_and(|line| line.contains("Whole")), "{history}: {told:?}");
 }
 
+fn ends_refused(plan: &Plan, history: &str) {
+    let mut told = Vec::new();
+    replay(plan, history, |line| told.push(line)).expect("a refusal");
+    assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{history}: {told:?}");
+}
+
 #[test]
 fn two_acts_at_every_level_leave_nothing_unreadable() {
     for plan in plans(&sim::acts::LEVELS, 2, 1).iter().filter(|plan| plan.scheme == Scheme::Any) {
@@ -78,9 +84,7 @@ fn what_raid6_went_through_ends_whole() {
     let history = "start 0+1, re-add 2, write 0, force 0+2+3";
     replay(&at_once, history, |_| {}).unwrap_or_else(|wrong| panic!("{history}: {wrong}"));
     // The other side goes on without a write only where nothing tells it of one: what force chose is on the members.
-    let mut told = Vec::new();
-    replay(&plan, "start 0+1, write 0, force 0+2, start 2+3", |line| told.push(line)).expect("a refusal");
-    assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{told:?}");
+    ends_refused(&plan, "start 0+1, write 0, force 0+2, start 2+3");
 }
 
 /// Below what a member had got when its recovery was cut short, parity may disagree with what force accepted: superblocks say so
@@ -105,10 +109,7 @@ fn parity_that_is_left_agrees_with_what_force_accepted() {
 #[test]
 fn what_force_chose_outlives_a_crash_and_another_start() {
     let at_once = |level| Plan { at_rest: false, ..plan(level, Scheme::Any, 1) };
-    let mut told = Vec::new();
-    let history = "start 0+2, write 0, force 1+2, crash, start 1+3";
-    replay(&at_once(Level::Raid10), history, |line| told.push(line)).expect("a refusal");
-    assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{told:?}");
+    ends_refused(&at_once(Level::Raid10), "start 0+2, write 0, force 1+2, crash, start 1+3");
     ends_whole(&plan(Level::Raid5, Scheme::Any, 1), "start 0+1, write 0, force 0+2, replace 0, crash");
     ends_whole(&plan(Level::Raid10, Scheme::Any, 1), "start 0+2, write 0, force 0+3, replace 0, crash");
     ends_whole(&at_once(Level::Raid5), "start 0+1, write 0, force 0+2, start 0+1+2, replace 0");
@@ -128,10 +129,7 @@ fn a_late_member_holds_what_it_did_after_a_crash_in_its_return() {
 #[test]
 fn a_replacement_that_has_just_begun_hides_no_split() {
     let plan = Plan { at_rest: false, ..plan(Level::Raid1, Scheme::Any, 1) };
-    let mut told = Vec::new();
-    let history = "start 0, replace 0, start 1, re-add 2, start 0+1+3";
-    replay(&plan, history, |line| told.push(line)).expect("a refusal");
-    assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{told:?}");
+    ends_refused(&plan, "start 0, replace 0, start 1, re-add 2, start 0+1+3");
 }
 
 #[test]

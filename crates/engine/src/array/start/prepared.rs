@@ -71,6 +71,7 @@ impl Prepared {
         assert!(!assembled.policy.read_only || repair.records.is_empty(), "a read-only start writes nothing");
         replay(&set, repair).await?;
         take_doubts(&set, repair);
+        // Their recovery does not wait for the first superblocks, and asks what a member that came back holds of stripes in doubt.
         for slot in
             shared.geometry.slots().filter(|slot| shared.members.state(*slot) == MemberState::Recovering)
         {
