@@ -124,6 +124,15 @@ fn a_late_member_holds_what_it_did_after_a_crash_in_its_return() {
     }
 }
 
+/// What was to replace a member that told what is in doubt has its slot at the start after the crash.
+#[test]
+fn a_replaced_member_holds_what_it_did_when_its_slot_is_another_devices() {
+    for level in [Level::Raid4, Level::Raid5] {
+        let plan = Plan { at_rest: false, ..plan(level, Scheme::Any, 1) };
+        ends_whole(&plan, "start 0+1+2, crash with data only, start 0+1+2, replace 0, start 1+2+3");
+    }
+}
+
 /// Of superblocks that are alike that of a device which has just begun to replace a member had no record of generations yet, and
 /// spoke for the array.
 #[test]

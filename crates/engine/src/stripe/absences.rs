@@ -144,12 +144,10 @@ impl Absences {
         let tells = found.was_whole || on_record;
         let before =
             |(slot, now): (Slot, &Standing)| match (now, found.named.get(slot.index()).copied().flatten()) {
-                (Standing::Away, Some(uuid)) if tells && !state.absent.contains_key(&slot) => {
-                    Some(Standing::InSync(uuid)) // it left in the crash: the first superblocks say so
-                }
-                // It left in the crash, too, and came back: the next crash was before any superblocks of the others.
-                (Standing::Recovering(uuid, _), Some(named))
-                    if tells && *uuid == named && !state.absent.contains_key(&slot) =>
+                // It left in the crash: the first superblocks say so. It may be back already, since the next crash was before any
+                // superblocks of the others; or what was to replace it has its slot.
+                (Standing::Away | Standing::Recovering(..), Some(named))
+                    if tells && !state.absent.contains_key(&slot) =>
                 {
                     Some(Standing::InSync(named))
                 }
@@ -799,10 +797,15 @@ mod tests {
     #[test]
     fn a_member_that_is_missing_at_a_start_holds_what_it_had_if_it_was_in_sync() {
         let record = AbsenceRecord { id: 5, sequence: 1, ..AbsenceRecord::default() };
-        for (record, was_whole, holds) in [(None, true, 16), (None, false, 0), (Some(record), false, 16)] {
+        const REPLACEMENT: DeviceUuid = [3; 16];
+        let of_whole = [(None, true, 16), (None, false, 0), (Some(record), false, 16)];
+        let cases = of_whole.iter().flat_map(|case| {
+            [Away, Recovering(REPLACEMENT, 0), Recovering(ME, 0)].map(|now| (case.clone(), now))
+        });
+        for ((record, was_whole, holds), now) in cases {
             let absences = Absences::default();
             let found = FoundAbsences { record, was_whole, named: vec![Some(OTHER), Some(ME)] };
-            absences.begin(&found, &[InSync(OTHER), Away], true);
+            absences.begin(&found, &[InSync(OTHER), now], true);
             let area = AbsencesArea { start_bytes: 0, copy_bytes: 4096 };
             absences
                 .set_place(Slot::new(0), Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid: OTHER }));
