@@ -1,9 +1,9 @@
 #!/bin/bash
 # vm: --mem 3G --mod raid456,nbd,ublk_drv,dm-mod --timeout 7200
 # takes: 160 s
-# power-cuts.sh [twill|md CUTS SEED]: an array on drives with a volatile write cache takes random writes on one half and
-# files of ext4 on the other; then the power is cut and comes back, again and again. Without arguments: two cuts of twill and
-# one of md.
+# power-cuts.sh [twill|zoned|md CUTS SEED]: an array on drives with a volatile write cache takes random writes on one half and
+# files of ext4 on the other; then the power is cut and comes back, again and again. Without arguments: two cuts of twill, one of
+# a zoned array in zones of software, and one of md.
 #
 # After each cut the array is assembled and resynced, e2fsck finds no error, each file that was flushed has its contents,
 # each block holds at least what was flushed, and parity agrees everywhere. The next round continues with the same array, so
@@ -20,12 +20,12 @@ finish() {
     if ((code != 0)) && [[ -s $scratch/server.log ]]; then tail -n 20 "$scratch/server.log" >&2; fi
     exit $code
 }
-COUNT=5 MIB=32 LEVEL=6 FILES=/run/files
+COUNT=5 LEVEL=6 FILES=/run/files
 mkdir -p $FILES
 
-drives_begin() { # each case has sockets of its own: those of the previous drives may still exist
+drives_begin() { # MIB: each case has sockets of its own: those of the previous drives may still exist
     drives_socket=$scratch/drives.sock power=$scratch/power.sock
-    "$XTASK" drives serve --count $COUNT --mib $MIB --socket "$drives_socket" --control "$power" >/run/drives.log 2>&1 & drives=$!
+    "$XTASK" drives serve --count $COUNT --mib "$1" --socket "$drives_socket" --control "$power" >/run/drives.log 2>&1 & drives=$!
     wait_for "an answer of the drives" drives_answer_or_ended
     ! ended $drives || die "the drives do not answer: $(cat /run/drives.log)"
 }
@@ -53,9 +53,10 @@ unplug() {
 }
 nbd_is_unplugged() { [[ ! -e /sys/block/$1/pid ]]; }
 
-# --- twill and md
+# --- twill, with md's format and zoned, and md
 
 twill_make() { "$TWILL" create --level $LEVEL --chunk 64K --name cuts --assume-clean "${members[@]}" >/dev/null; }
+zoned_make() { "$TWILL" create --metadata zoned --zone-size 1M --level $LEVEL --name cuts "${members[@]}" >/dev/null; }
 md_make() {
     mdadm --quiet --create /dev/md0 --run --level=$LEVEL --chunk=64 --raid-devices=$COUNT --bitmap=none --assume-clean --data-offset=1M "${members[@]}" 2>/run/mdadm </dev/null || die "$(cat /run/mdadm)"
     mdadm --quiet --stop /dev/md0
@@ -65,6 +66,7 @@ twill_up() {
     serve_block "${members[@]}"
     device=$BLOCK_DEVICE
 }
+zoned_up() { twill_up; }
 md_up() {
     mdadm --quiet --assemble --run /dev/md0 "${members[@]}" || die "mdadm --assemble"
     mdadm --quiet --readwrite /dev/md0 2>/dev/null || true
@@ -72,6 +74,7 @@ md_up() {
 }
 
 twill_agrees() { agrees_everywhere; }
+zoned_agrees() { agrees_everywhere; }
 md_agrees() {
     local md=/sys/block/md0/md
     mdadm --quiet --wait /dev/md0 || true
@@ -83,6 +86,7 @@ md_agrees() {
 }
 
 twill_down() { stop_array; }
+zoned_down() { stop_array; }
 md_down() { mdadm --quiet --stop /dev/md0 || die "mdadm --stop"; }
 
 # --- the load on the array
@@ -151,11 +155,12 @@ after_the_cut() { # CUT
     "${who}_agrees"
 }
 
-rounds() { # twill|md CUTS SEED
+rounds() { # twill|zoned|md CUTS SEED
     who=$1 seed=$3
-    local cut answer start flushed
+    local cut answer start flushed mib=32
+    [[ $who != zoned ]] || mib=64 # of which a third is reserve, metadata and zones in use
     state=/run/raw.state list=/run/files.list committed=/run/rows rows_seen=0
-    drives_begin
+    drives_begin $mib
     plug
     first_time
     for ((cut = $3; cut < $3 + $2; cut++)); do
@@ -187,6 +192,7 @@ if (($#)); then
     rounds "$@"
 else
     run_case "two cuts, twill" rounds twill 2 1
+    run_case "a cut, zoned" rounds zoned 1 1
     long_case "a cut, md" rounds md 1 1
     summary
 fi

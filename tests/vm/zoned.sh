@@ -107,6 +107,46 @@ in_order_on_null_blk() {
     null_blks_gone
 }
 
+wears_out() { # NUMBER readonly|offline CONDITION: a zone of a null_blk, behind the superblock log, that is in this condition
+    local start
+    start=$(blkzone report "/dev/nullb$1" | awk -F'[ ,]+' -v condition="($3)" 'NR > 2 && index($0, condition) { print $3; exit }')
+    [[ -n $start ]] || die "no zone of /dev/nullb$1 is $3: $(blkzone report "/dev/nullb$1")"
+    echo $((start)) >"/sys/kernel/config/nullb/nullb$1/zone_$2"
+}
+
+# Nothing that a client sees tells of it, now and after a start, and a repair leaves nothing wrong.
+zones_wear_out_under_an_array() {
+    null_blks
+    array_made "written in order"
+    serve "${members[@]}"
+    fio_verify filled --rw=randwrite --bs=4k --size=12M --numjobs=1 || die "fio"
+    nbdcopy "$uri" "$scratch/before" || die "nbdcopy"
+    wears_out 1 offline fu
+    nbdcopy "$uri" "$scratch/after" || die "nbdcopy"
+    cmp "$scratch/before" "$scratch/after" || die "an offline zone changed what is read"
+    wears_out 2 readonly oi
+    fio_verify more --rw=randwrite --bs=4k --offset=16M --size=8M --numjobs=1 || die "fio"
+    nbdcopy "$uri" "$scratch/before" || die "nbdcopy"
+    [[ $("$TWILL" status --json --control "$control" | jq -r .state) != failed ]] || die "$("$TWILL" status --control "$control")"
+    "$TWILL" repair --control "$control" >"$scratch/repair" 2>&1 || die "repair: $(<"$scratch/repair")"
+    "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "check: $(<"$scratch/check")"
+    stop_array
+    serve "${members[@]}"
+    nbdcopy "$uri" "$scratch/after" || die "nbdcopy"
+    cmp "$scratch/before" "$scratch/after" || die "a stop changed what is read"
+    # A start meets worn zones that it has not seen in that state.
+    kill_server
+    wears_out 3 offline fu
+    wears_out 0 readonly fu
+    serve "${members[@]}"
+    nbdcopy "$uri" "$scratch/after" || die "nbdcopy"
+    cmp "$scratch/before" "$scratch/after" || die "worn zones at a start changed what is read"
+    "$TWILL" repair --control "$control" >"$scratch/repair" 2>&1 || die "repair: $(<"$scratch/repair")"
+    "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "check: $(<"$scratch/check")"
+    stop_array
+    null_blks_gone
+}
+
 a_drive_that_holds_something_needs_force() {
     local code=0
     null_blks
@@ -139,10 +179,18 @@ xfs_on_files() {
 
 many_kills() { namespaces_with 4096; array_made "appends" --force; killed_under_load 8; }
 
+many_kills_in_software_zones() {
+    make_members 4 256M
+    array_made "of software" --metadata zoned --zone-size 2M
+    killed_under_load 50
+}
+
 run_case "appends with metadata: fio, ext4, kill -9" on_namespaces_with_metadata
 run_case "appends without metadata: fio, a member fails" on_namespaces_without_metadata
 run_case "null_blk in order: fio, ext4, kill -9" in_order_on_null_blk
+run_case "null_blk: zones turn read-only and offline" zones_wear_out_under_an_array
 run_case "a drive that holds something needs --force" a_drive_that_holds_something_needs_force
 run_case "xfs on files with software zones, kill -9" xfs_on_files
 long_case "ext4 over appends through eight kills" many_kills
+long_case "ext4 over software zones through fifty kills" many_kills_in_software_zones
 summary

@@ -12,6 +12,8 @@ use crate::machine;
 const SCRIPT: &str = "tests/vm/power-cuts.sh";
 const PAGE: &str = "docs/power-cuts.md";
 const SECTION: &str = "power-cuts";
+/// Kinds of arrays: Twill's with md's format, zoned ones in zones of software, md's own.
+const KINDS: [&str; 3] = ["twill", "zoned", "md"];
 
 /// Arguments of `cargo xtask vm power-cuts`.
 #[derive(clap::Args)]
@@ -19,15 +21,15 @@ const SECTION: &str = "power-cuts";
     after_help = "Example: what docs/power-cuts.md says\n  cargo xtask vm power-cuts --cuts 200 --publish"
 )]
 pub struct Arguments {
-    /// Cuts of each, one after the other on the same array
+    /// Cuts of each kind of array, one after the other on the same one
     #[arg(long, default_value_t = 10)]
     cuts: u32,
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u32,
-    /// twill, md, or both
-    #[arg(long, default_value = "both")]
-    who: String,
+    /// Only this kind of array
+    #[arg(long, value_parser = KINDS)]
+    who: Option<String>,
     /// The program under test; without it target/release/twill, built first
     #[arg(long)]
     twill: Option<PathBuf>,
@@ -60,7 +62,7 @@ struct Machine {
     kernel: String,
 }
 
-/// Runs the cuts of both, one after the other.
+/// Runs the cuts of each, one after the other.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let report = arguments.kept.or_measure(Report::join, || cut(root, arguments))?;
     arguments.kept.keep(&report)?;
@@ -71,7 +73,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
 fn cut(root: &Path, arguments: &Arguments) -> Result<Report> {
     let twill = machine::program(root, arguments.twill.as_deref())?;
     let mut report = Report::default();
-    for who in ["twill", "md"].into_iter().filter(|who| arguments.who == "both" || arguments.who == *who) {
+    let is_wanted = |who: &&str| arguments.who.as_ref().is_none_or(|wanted| wanted == who);
+    for who in KINDS.into_iter().filter(is_wanted) {
         let words = [who.to_owned(), arguments.cuts.to_string(), arguments.seed.to_string()];
         let (status, last) =
             machine::run_script(root, (SCRIPT, &words), &twill, &[], &format!("{who}: "), |json| {
@@ -108,7 +111,7 @@ impl Report {
 fn text(report: &Report) -> String {
     let mut text = format!("Linux {}.\n\n", report.kernel);
     text += "| array of | cuts | unflushed writes at the cuts | lost or torn of them | flushed files checked | committed rows checked | failures |\n|---|---|---|---|---|---|---|\n";
-    for who in ["twill", "md"] {
+    for who in KINDS {
         let cuts: Vec<&Cut> = report.cuts.iter().filter(|cut| cut.who == who).collect();
         let numbers = |cut: &&Cut| -> (u64, u64) {
             let mut words = cut.lost.split(' ').filter_map(|word| word.parse().ok());
