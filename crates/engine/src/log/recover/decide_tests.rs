@@ -10,7 +10,7 @@ use layout::zoned::{
 
 const RECORD_BLOCKS: u32 = 2;
 
-fn header(level: Level, width: u8, access: Access) -> SegmentHeader {
+pub(super) fn header(level: Level, width: u8, access: Access) -> SegmentHeader {
     let columns = Columns::new(level, width).expect("columns");
     let (carrier, group) = (Carrier::Inband, if access == Access::Append { 4 } else { 0 });
     let plan = SegmentPlan { columns, access, carrier, record_blocks: 2, group, band_blocks: 8 };

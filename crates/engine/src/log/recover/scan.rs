@@ -270,7 +270,7 @@ fn is_fence(bytes: &[u8], header: &SegmentHeader, block: u32) -> bool {
     fence.is_ok_and(|fence| fence.pointers[usize::from(header.column)] == Some(block))
 }
 
-/// The record that begins at a block, and its length. `wanted`: blocks up to the end of the zone.
+/// The record that begins at a block, and how many blocks the walk goes on behind it. `wanted`: blocks up to the end of the zone.
 fn inband_record(
     bytes: &[u8],
     header: &SegmentHeader,
@@ -280,7 +280,9 @@ fn inband_record(
     let descriptor = RecordDescriptor::parse(bytes, header, block).ok()?;
     let blocks = descriptor.record_blocks(header);
     let is_whole = blocks <= wanted && contents_are_right(bytes, &descriptor, blocks);
-    Some((RecordFound { block, descriptor, is_whole, parts: Vec::new() }, blocks))
+    // A footer or a fence of an earlier start may stand where the rest of a torn one would.
+    let step = if is_whole { blocks } else { 1 };
+    Some((RecordFound { block, descriptor, is_whole, parts: Vec::new() }, step))
 }
 
 /// As [`inband_record`], where metadata lies out of band: the metadata of its first block says what a record is.
@@ -414,5 +416,44 @@ impl Window {
             self.metadata[index * OOB_BYTES..][..blocks * OOB_BYTES].copy_from_slice(beside.bytes());
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decide_tests::header;
+    use super::*;
+    use layout::geometry::Level;
+    use layout::zoned::{Access, BlockEntry, BlockName};
+
+    /// The pointer stood in the middle of a record when the power went: what stands there by now is an earlier start's.
+    #[test]
+    fn the_walk_goes_on_inside_of_a_torn_record() {
+        let header = header(Level::Raid4, 3, Access::Append);
+        let contents = [7; BLOCK_BYTES];
+        let checksum = Checksum::of(&contents);
+        let entry = BlockEntry { name: BlockName::User(1), sequence: Sequence(5), checksum };
+        let entries = vec![entry, BlockEntry { checksum: 0, ..entry }];
+        let stripe = StripeDescriptor {
+            epoch: 77,
+            stripe: 0,
+            sequence: Sequence(6),
+            durable_blocks: 0,
+            rows: 1,
+            entries,
+        };
+        let mut bytes = vec![0; 2 * BLOCK_BYTES];
+        let (descriptor, rest) = bytes.split_at_mut(BLOCK_BYTES);
+        stripe.encode_into(&header, RecordKind::Data, None, &[checksum], descriptor);
+        rest.copy_from_slice(&contents);
+        let block = DataOffset(0).zone_block();
+        let found = |bytes: &[u8], wanted| {
+            inband_record(bytes, &header, block, wanted).map(|(record, step)| (record.is_whole, step))
+        };
+        assert_eq!(found(&bytes, 2), Some((true, 2)));
+        assert_eq!(found(&bytes[..BLOCK_BYTES], 1), Some((false, 1)), "the zone ends in it");
+        bytes[BLOCK_BYTES] ^= 1;
+        assert_eq!(found(&bytes, 2), Some((false, 1)), "its contents are others");
+        assert_eq!(found(&bytes[BLOCK_BYTES..], 1), None);
     }
 }
