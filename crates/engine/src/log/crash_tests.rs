@@ -4,7 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use super::config::SUPERBLOCK_ZONES;
 use super::recover::found::RecoverError;
+use super::recover::scan::{HeaderFound, scan_column, scan_member};
+use super::segment::SegmentState;
 use super::serve_tests::shapes;
 use super::world::*;
 use crate::buffer::{Gather, Slice};
@@ -15,8 +18,9 @@ use crate::executor::Executor;
 use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
 use crate::volume::{Space, ZeroFlags};
-use crate::zone_device::ZoneAccess;
+use crate::zone_device::{ZoneAccess, ZoneState};
 use layout::geometry::Level;
+use layout::zoned::ZonePlace;
 
 /// What a block may hold. Version 0 is zeroes; a version is issued once, and later ones are newer.
 #[derive(Clone, Default)]
@@ -324,4 +328,42 @@ fn limits_of_open_zones_are_kept_over_cuts() {
 fn the_hard_core_outlives_many_cuts() {
     let shape = Shape { level: Level::Raid5, access: ZoneAccess::Placed, ..RAID5 };
     (100..100 + 4 * seeds().end).for_each(|seed| crash_rounds(shape, seed));
+}
+
+/// From then on no later crash or returning member changes what counts (Z-I6).
+#[test]
+fn what_a_recovery_seals_has_its_footers() {
+    for access in [ZoneAccess::Sequential, ZoneAccess::Append] {
+        let world = World::new(Shape { access, ..RAID5 }, 1);
+        let array = world.start().expect("a new array");
+        (0..40).for_each(|block| array.write(&world, block, &pattern(block, 1)).expect("a write"));
+        array.flush(&world).expect("a flush");
+        world.cut(&array.executor, &mut Chance(3));
+        let array = world.start().expect("a start");
+        assert!(array.report.sealed > 0, "{access:?}");
+        for (slot, device) in world.devices.iter().enumerate() {
+            let device = Rc::new(device.clone());
+            let place =
+                ZonePlace { set_uuid: [7; 16], device_uuid: world.saved.borrow().uuids[slot], zone: 0 };
+            let port = Rc::clone(&array.set.0.port);
+            let footers = array.wait(&world, async move {
+                let zones =
+                    scan_member(&device, &port.pool, SUPERBLOCK_ZONES, place, slot).await.expect("a scan");
+                let mut footers = Vec::new();
+                for zone in zones.iter().filter(|zone| zone.state == ZoneState::Full) {
+                    let HeaderFound::Right(header) = &zone.header else { panic!("{zone:?}") };
+                    let segment = port.shared.table.get(header.slot).map(|segment| segment.state());
+                    if segment != Some(SegmentState::Sealed) {
+                        continue; // it is emptied instead
+                    }
+                    footers.push(scan_column(&*device, &port.pool, zone, header).await.footer.is_some());
+                }
+                footers
+            });
+            assert!(
+                !footers.is_empty() && footers.iter().all(|is_there| *is_there),
+                "{access:?} {slot}: {footers:?}"
+            );
+        }
+    }
 }

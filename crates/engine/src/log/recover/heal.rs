@@ -72,12 +72,15 @@ pub async fn heal<D: ZoneDevice>(
     }
     flush_members(port).await?;
     // Before any zone is reset: what is left of a segment must not look like one that lacks columns.
-    let to_reset = |zone: &ZoneFound| {
-        empty.iter().any(|judged| {
-            judged.zones.iter().flatten().any(|of| (of.slot, of.zone) == (zone.slot, zone.zone))
-        })
+    let to_reset: BTreeSet<(usize, u32)> = empty
+        .iter()
+        .flat_map(|judged| judged.zones.iter().flatten())
+        .map(|zone| (zone.slot, zone.zone))
+        .collect();
+    let to_finish = |zone: &&ZoneFound| {
+        let at = (zone.slot, zone.zone);
+        !finished.contains(&at) && !to_reset.contains(&at)
     };
-    let to_finish = |zone: &&ZoneFound| !finished.contains(&(zone.slot, zone.zone)) && !to_reset(zone);
     join_all(loose.active.iter().filter(to_finish).map(|zone| Box::pin(fence(port, zone)))).await;
     let reset = reset(port, &empty, &loose.unused, &finished, report).await;
     // What is left of segments that are gone has to stay gone: their emptied entries are needed as long.
