@@ -3,8 +3,8 @@
 mod append;
 pub mod append_table;
 mod batch;
-pub mod check;
 pub mod config;
+mod damage;
 mod degraded;
 pub mod dispatch;
 pub mod encode;

@@ -403,7 +403,10 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
         columns.push(Box::pin(seal_column(port, segment, (slot, zone), length, blocks, false)));
     }
     is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
-    segment.set_state(if is_whole { SegmentState::Sealed } else { SegmentState::Short });
+    match is_whole {
+        true => segment.set_state(SegmentState::Sealed),
+        false => segment.cut_short(&notes),
+    }
     // A member that is behind lacks a column of it. Not of segments of reclaim's own: it would wake itself for ever.
     let lacks = segment.zones().any(|(_, _, zone)| zone.is_none())
         && matches!(segment.headers[0].class, Class::Small | Class::Large)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use layout::zoned::{BlockPlace, Checksum, MapEntry};
 
-use super::check::{Damage, report};
+use super::damage::{Damage, report};
 use super::degraded::make_block;
 use super::map::check_matches;
 use super::segment::Segment;

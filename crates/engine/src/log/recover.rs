@@ -21,12 +21,14 @@ use std::sync::Arc;
 use layout::units::Slot;
 use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
 
-use self::decide::{Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable};
+use self::decide::{
+    Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable, newest_footers,
+};
 use self::found::{Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::rebuild::Rebuild;
 use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
-use super::check::{Damage, report};
 use super::config::{LogConfig, SUPERBLOCK_ZONES};
+use super::damage::{Damage, report};
 use super::health::LogMembers;
 use super::map::Map;
 use super::pins::Pins;
@@ -120,6 +122,17 @@ pub async fn recover_with<D: ZoneDevice>(
     let open: Vec<&Judged> = segments.values().collect();
     keep(&shared);
     heal::heal(&port, &open, &loose, &mut report).await?;
+    // A column without the footer that others have may lack what they name: its member was away when they were written.
+    let lacks = |judged: &&Judged| {
+        matches!(judged.decision, Decision::Sealed(_)) && !judged.is_gone && !all_have_footers(judged)
+    };
+    for judged in segments.values().filter(lacks) {
+        let there = shared.table.get(judged.found.header.slot).map(|segment| segment.key());
+        let own = (judged.found.header.segment, judged.found.header.tag);
+        if there == Some(own) {
+            shared.space.mend(own);
+        }
+    }
     Ok((shared, report))
 }
 
@@ -285,8 +298,8 @@ fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
             continue;
         }
         let state = match judged.decision {
-            Decision::Sealed(_) => SegmentState::Sealed,
-            Decision::Records { .. } => SegmentState::Short,
+            Decision::Sealed(_) if all_have_footers(judged) => SegmentState::Sealed,
+            Decision::Sealed(_) | Decision::Records { .. } => SegmentState::Short,
         };
         let segment = Segment::new(&as_found(judged), state);
         if let Some(table) = &segment.table {
@@ -297,6 +310,12 @@ fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
         }
         shared.table.insert(Arc::new(segment));
     }
+}
+
+/// Whether every column that can be read has a footer of the newest epoch.
+fn all_have_footers(judged: &Judged) -> bool {
+    let newest = newest_footers(&judged.found);
+    judged.found.columns.iter().zip(newest).all(|(column, has)| has || column.is_none())
 }
 
 /// The header of a segment whose columns without a header of their own are left out: what such a zone holds is another's, or

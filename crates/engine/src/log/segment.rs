@@ -22,9 +22,9 @@ pub enum SegmentState {
     Open,
     /// It takes no more stripes: those in flight return, then its footers are written.
     Closing,
-    /// Its footers are written and its zones are finished.
+    /// Every column in use has its footer, and the zones are finished.
     Sealed,
-    /// It was closed early, and at least one column has no footer.
+    /// It takes no more stripes, and at least one column has no footer.
     Short,
     /// Its zones are being reset.
     Resetting,
@@ -43,6 +43,17 @@ pub struct StripeNote {
     pub descriptors: SmallVec<[u32; 8]>,
     /// Its data blocks, row by row.
     pub entries: Vec<BlockEntry>,
+}
+
+/// Where a stripe that was written whole is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripePlace {
+    /// The block of the data region at which its record begins; where the drive chooses places, that of one of its columns.
+    pub start: u32,
+    /// Its id in the group; 0 where there are no groups.
+    pub id: u16,
+    /// Blocks of each record.
+    pub blocks: u32,
 }
 
 /// Room for a stripe where the engine chooses the place.
@@ -68,6 +79,8 @@ struct Progress {
     /// Everything below was flushed on all columns.
     durable: u32,
     notes: Vec<StripeNote>,
+    /// The stripes that count, where footers may not say so: of a segment that is short.
+    counted: Option<Vec<StripePlace>>,
     /// Columns with a record whose end is not known, or that failed.
     damaged: SmallVec<[u8; 2]>,
     waiting: Vec<Waker>,
@@ -106,6 +119,7 @@ impl Segment {
             returned: 0,
             durable: 0,
             notes: Vec::new(),
+            counted: None,
             damaged: SmallVec::new(),
             waiting: Vec::new(),
         };
@@ -283,21 +297,37 @@ impl Segment {
         }
     }
 
-    /// Of a segment without footers yet: up to which block everything returned, and the stripes that were written whole, each by
-    /// the offset of its first column's record, its id and the blocks of a record.
-    pub fn notes_so_far(&self) -> Option<(u32, Vec<(u32, u16, u32)>)> {
+    /// Where footers do not say it: the stripes that were written whole, and while it is open the block of the data region up to
+    /// which everything returned. None: footers say it, or nothing does.
+    pub fn counted(&self) -> Option<(Vec<StripePlace>, Option<u32>)> {
         let progress = self.progress.lock();
-        if !matches!(progress.state, SegmentState::Open | SegmentState::Closing) {
-            return None;
+        match progress.state {
+            SegmentState::Open | SegmentState::Closing => {
+                let places = self.places_of(&progress.notes);
+                let end = places.iter().map(|place| place.start + place.blocks).max().unwrap_or(0);
+                // Of appended records the ends differ by up to a group.
+                let end = if self.groups.is_some() { end + self.shape().group_blocks() } else { end };
+                Some((places, Some(end.min(self.shape().data_blocks()))))
+            }
+            SegmentState::Short => Some((progress.counted.clone()?, None)),
+            SegmentState::Sealed | SegmentState::Resetting => None,
         }
+    }
+
+    fn places_of(&self, notes: &[StripeNote]) -> Vec<StripePlace> {
         let plan = self.shape().plan();
-        let blocks = |rows: u8| plan.carrier.record_blocks(rows.into(), plan.columns.data()).unwrap_or(1);
-        let note = |note: &StripeNote| (note.starts[0], note.id, blocks(note.rows));
-        let notes: Vec<_> = progress.notes.iter().map(note).collect();
-        let end = notes.iter().map(|(start, _, blocks)| start + blocks).max().unwrap_or(0);
-        // Of appended records the ends differ by up to a group.
-        let end = if self.groups.is_some() { end + self.shape().group_blocks() } else { end };
-        Some((end.min(self.shape().data_blocks()), notes))
+        let place = |note: &StripeNote| StripePlace {
+            start: note.starts[0],
+            id: note.id,
+            blocks: plan.carrier.record_blocks(note.rows.into(), plan.columns.data()).unwrap_or(1),
+        };
+        notes.iter().map(place).collect()
+    }
+
+    /// It takes no more stripes, and a column has no footer: these stripes count.
+    pub fn cut_short(&self, notes: &[StripeNote]) {
+        self.progress.lock().counted = Some(self.places_of(notes));
+        self.set_state(SegmentState::Short);
     }
 
     /// What its footers say, once nothing is in flight.

@@ -58,8 +58,12 @@ pub struct Space {
 /// Segments in which something is wrong, and which reclaim is to empty.
 #[derive(Default)]
 struct Mends {
+    /// Those that wait.
     asked: BTreeSet<SegmentKey>,
-    /// Whether each was emptied.
+    /// The one that is being emptied.
+    now: Option<SegmentKey>,
+    /// Those whose end someone waits for, and what came of those that ended.
+    awaited: BTreeSet<SegmentKey>,
     ended: BTreeMap<SegmentKey, bool>,
 }
 
@@ -117,7 +121,11 @@ impl Space {
 
     /// Has reclaim empty a segment in which something is wrong: what counts of it is made again elsewhere. Whether it was.
     pub async fn mended(&self, key: SegmentKey) -> bool {
-        self.mends.lock().asked.insert(key);
+        {
+            let mut mends = self.mends.lock();
+            mends.asked.insert(key);
+            mends.awaited.insert(key);
+        }
         self.want();
         std::future::poll_fn(|context| {
             self.waiting.lock().push(context.waker().clone());
@@ -130,14 +138,32 @@ impl Space {
         .await
     }
 
+    /// The same, without waiting for it.
+    pub fn mend(&self, key: SegmentKey) {
+        self.mends.lock().asked.insert(key);
+        self.want();
+    }
+
+    /// Whether a segment waits to be mended, or is being.
+    pub fn is_mending(&self, key: SegmentKey) -> bool {
+        let mends = self.mends.lock();
+        mends.asked.contains(&key) || mends.now == Some(key)
+    }
+
     /// For reclaim: the next segment to be mended.
     pub fn to_mend(&self) -> Option<SegmentKey> {
-        self.mends.lock().asked.pop_first()
+        let mends = &mut *self.mends.lock();
+        mends.now = mends.asked.pop_first();
+        mends.now
     }
 
     /// For reclaim: what came of it.
     pub fn mend_ended(&self, key: SegmentKey, is_emptied: bool) {
-        self.mends.lock().ended.insert(key, is_emptied);
+        let mends = &mut *self.mends.lock();
+        mends.now = None;
+        if mends.awaited.remove(&key) {
+            mends.ended.insert(key, is_emptied);
+        }
         self.wake();
     }
 

@@ -5,7 +5,7 @@ use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::block::{BLOCK_BYTES, NONE, check_start, seal};
+use super::block::{BLOCK_BYTES, NONE, check_start, seal, whole};
 use super::coded::CodedEntry;
 use super::columns::ColumnRole;
 use super::entry::{BlockEntry, ENTRY_BYTES};
@@ -83,6 +83,26 @@ impl FooterBlock {
     #[must_use]
     pub fn first(&self, header: &SegmentHeader) -> DataOffset {
         DataOffset(self.index * header.shape.entries_per_footer())
+    }
+
+    /// Whether `bytes`, read at `block` of the zone with this header, would be right with one bit turned. What a power cut tore
+    /// differs in more.
+    #[must_use]
+    pub fn is_one_bit_off(bytes: &[u8], header: &SegmentHeader, block: u32) -> bool {
+        const TAG_AT: usize = 32;
+        let Ok(bytes) = whole(WHAT, bytes) else { return false };
+        let tag = header.tag.to_le_bytes();
+        let pairs = bytes.iter().zip(&MAGIC).chain(bytes[TAG_AT..].iter().zip(&tag));
+        if pairs.map(|(own, expected)| (own ^ expected).count_ones()).sum::<u32>() > 1 {
+            return false;
+        }
+        let mut bytes = *bytes;
+        (0..bytes.len() * 8).any(|bit| {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let is_right = FooterBlock::parse(&bytes, header, block).is_ok();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            is_right
+        })
     }
 
     /// Checks `bytes`, read at `block` of the zone with this header.

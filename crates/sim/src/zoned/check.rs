@@ -1,8 +1,12 @@
 //! What must hold after every start, beside what blocks hold.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use engine::array::scrub::ScrubState;
+use engine::array::zoned::check::check;
+use engine::mismatch::{Mismatch, ScrubMode};
 use layout::zoned::MapEntry;
 
 use super::array::Array;
@@ -22,7 +26,33 @@ pub(super) fn after_start(array: &Rc<Array>) -> bool {
     nothing_mapped_was_reset(array);
     counts_are_those_of_the_map(array);
     limits_are_kept(array);
-    read_all(array, "after the start") && is_redundant(array)
+    read_all(array, "after the start") && is_redundant(array) && a_check_finds_nothing(array)
+}
+
+/// Of so many starts one is followed by a check.
+const CHECKS_ONE_IN: u64 = 4;
+
+/// A recovery leaves nothing that a check takes for damage, unless drives failed.
+fn a_check_finds_nothing(array: &Rc<Array>) -> bool {
+    let machine = &array.machine;
+    if !machine.scenario.faults.is_empty() || !machine.world.random().one_in(CHECKS_ONE_IN) {
+        return true;
+    }
+    machine.world.counts.borrow_mut().zoned_checks += 1;
+    let found = mismatches(array);
+    if !found.is_empty() {
+        machine.world.fail(format!("a check after the start finds {found:?}"));
+    }
+    found.is_empty()
+}
+
+/// What a check finds.
+pub(super) fn mismatches(array: &Rc<Array>) -> Vec<Mismatch> {
+    let port = Rc::clone(&array.sets[0].0.port);
+    let state = Rc::new(RefCell::new(Some(ScrubState::new(1, ScrubMode::default()))));
+    let own = Rc::clone(&state);
+    array.wait(async move { check(port, own).await });
+    state.take().map(|state| state.report.found).unwrap_or_default()
 }
 
 /// Z-I4: no zone of a segment that something maps to was reset. One that only has a header of it left, from before the member was

@@ -3,15 +3,16 @@
 
 use std::rc::Rc;
 
-use engine::log::check::{Damage, check};
 use engine::log::port::LogPort;
 use engine::log::recover::decide::is_void;
 use engine::log::recover::scan::{read_footer, scan_column, scan_zone};
 use engine::log::segment::SegmentState;
+use engine::mismatch::BlockPlace;
 use engine::volume::Space;
 use layout::zoned::{Carrier, DataOffset, MapEntryBytes, ZonePlace};
 
 use super::array::Array;
+use super::check::mismatches;
 use super::drive::SimZones;
 use super::machine::Machine;
 use super::medium::{BLOCK, Survival};
@@ -151,13 +152,15 @@ fn choose(machine: &Machine, targets: &[Target]) -> Option<(Target, bool)> {
 }
 
 fn is_named(array: &Rc<Array>, target: &Target, what: &str) {
-    let port = Rc::clone(&array.sets[0].0.port);
-    let damages = array.wait(async move { check(&port).await }).unwrap_or_default();
-    let is_it = |damage: &Damage| (damage.slot, damage.zone) == (target.slot, target.zone);
-    if damages.iter().any(is_it) {
+    let found = mismatches(array);
+    let zone_bytes = array.machine.scenario.zoned().zone_bytes;
+    let zone = u64::from(target.zone) * zone_bytes..(u64::from(target.zone) + 1) * zone_bytes;
+    let is_it =
+        |place: &BlockPlace| place.member.index() == target.slot && zone.contains(&place.offset_bytes);
+    if found.iter().flat_map(|mismatch| &mismatch.blocks).any(is_it) {
         array.machine.world.counts.borrow_mut().zoned_flips_named += 1;
     } else {
-        array.machine.world.fail(format!("{what} is not named by a check: {damages:?}"));
+        array.machine.world.fail(format!("{what} is not named by a check: {found:?}"));
     }
 }
 

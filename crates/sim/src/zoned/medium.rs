@@ -157,13 +157,22 @@ impl Medium {
         own.written = own.written.max(at + bytes);
         let mut all = vec![0; data.len()];
         data.copy_to(&mut all);
-        for (index, data) in all.chunks_exact(BLOCK as usize).enumerate() {
+        // A write may begin inside of a block: recovery fills up the one in which a pointer stands.
+        let (mut from, mut index) = (at, 0);
+        while from < at + bytes {
+            let block = (from / BLOCK) as u32;
+            let inside = (from % BLOCK) as usize..((at + bytes - from / BLOCK * BLOCK).min(BLOCK)) as usize;
+            let before = own.blocks[block as usize].as_ref().map(|before| before.data);
+            let mut data = before.filter(|_| inside.start > 0).unwrap_or([0; BLOCK as usize]);
+            let first = (from - at) as usize;
+            data[inside.clone()].copy_from_slice(&all[first..first + inside.len()]);
             // Without a buffer the metadata is undefined: a pattern that no format takes for its own.
             let beside = metadata.map_or([0xa5; METADATA], |all| {
                 all.bytes()[index * METADATA..][..METADATA].try_into().expect("64 bytes a block")
             });
-            let data = data.try_into().expect("a block");
-            own.put((at / BLOCK) as u32 + index as u32, operation, Some(Rc::new(Contents { data, beside })));
+            own.put(block, operation, Some(Rc::new(Contents { data, beside })));
+            from += inside.len() as u64;
+            index += 1;
         }
         Ok((at, operation))
     }

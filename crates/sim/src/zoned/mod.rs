@@ -205,9 +205,10 @@ mod tests {
     /// Seeds that found bugs, each of its own kind: docs/reliability.md tells which.
     #[test]
     fn what_once_failed_finds_nothing() {
-        for seed in
-            [204, 216, 418, 480, 992, 1121, 1318, 1452, 100_133, 100_478, 101_145, 101_397, 900_035, 900_975]
-        {
+        for seed in [
+            204, 216, 256, 368, 418, 480, 992, 1121, 1318, 1452, 100_133, 100_478, 101_145, 101_397, 900_035,
+            900_975,
+        ] {
             if let Err(failure) = Kind::Zoned.run(seed, &options(None)) {
                 panic!("seed {seed}: {}", failure.what);
             }

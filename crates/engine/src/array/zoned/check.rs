@@ -4,30 +4,38 @@
 //!
 //! A repair has reclaim empty the segments in which something is wrong; one that takes records still is left as it is.
 //!
-//! The footers of a sealed segment say which stripes count; of an open one the engine has noted it.
+//! The footers of a segment say which stripes count; of one that is open, or was cut short, the engine has noted it. A column that
+//! never got a footer is not damaged: a drive may finish a zone by itself, and a start ends one with a fence.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use layout::units::Slot;
 use layout::zoned::{
-    BlockName, Carrier, Checksum, ColumnRole, DataOffset, FooterBlock, FooterPart, SegmentHeader, ZonePlace,
-    ZonedError,
+    BlockName, Carrier, Checksum, ColumnRole, DataOffset, Epoch, FooterBlock, FooterPart, SegmentHeader,
+    ZonePlace, ZonedError,
 };
 
 use super::superblock_log::damaged_superblocks;
 use crate::array::scrub::{Phase, ScrubState};
+use crate::buffer::Buffer;
 use crate::events::Event;
 use crate::limits::BLOCK_BYTES;
 use crate::log::port::LogPort;
-use crate::log::recover::scan::{ColumnFound, HeaderFound, RecordFound, ZoneFound, read_footer, scan_column};
-use crate::log::segment::{Segment, SegmentState};
+use crate::log::recover::decide::is_void;
+use crate::log::recover::scan::{
+    ColumnFound, HeaderFound, RecordFound, ZoneFound, read_blocks, read_footer, scan_column,
+};
+use crate::log::segment::{Segment, SegmentState, StripePlace};
 use crate::members::MemberState;
 use crate::mismatch::{BlockPlace, Checked, Mismatch, Outcome, Unit, Wrong};
 use crate::zone_device::{ZoneDevice, ZoneState};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks that are read at once where a footer may be.
+const RUN_BLOCKS: u32 = 64;
 
 /// Checks superblock logs and segments from `state.next_stripe` on, a segment number, until `state` is no longer running.
 pub async fn check<D: ZoneDevice>(port: Rc<LogPort<D>>, state: Rc<RefCell<Option<ScrubState>>>) {
@@ -112,13 +120,29 @@ struct Column {
     slot: usize,
     zone: u32,
     found: ColumnFound,
+    /// Its footer is of the newest epoch that any column has one of. An older one may name what did not count in the end.
+    has_newest: bool,
+}
+
+impl Column {
+    fn footer(&self) -> impl Iterator<Item = &FooterBlock> {
+        self.found.footer.iter().flatten().filter(|_| self.has_newest)
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        Some(self.found.footer.as_ref()?.first()?.epoch)
+    }
 }
 
 async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Checked {
     // Z-I4: its zones are not reset meanwhile.
     let _pin = port.shared.pins.enter(port.shard);
     let mut checked = Checked::default();
-    let noted = segment.notes_so_far();
+    if port.shared.space.is_mending(segment.key()) {
+        checked.skipped = true;
+        return checked;
+    }
+    let counted = segment.counted();
     let mut columns = Vec::new();
     for (column, slot, zone) in segment.zones() {
         let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
@@ -130,18 +154,23 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> C
             let at = device.zoned().offset_bytes(zone, 0);
             checked.found.push(mismatch(segment.number(), Wrong::Data, (slot, at), 0));
         }
-        let found = scan(port, &*device, &header, (slot, zone), noted.as_ref().map(|noted| noted.0)).await;
-        columns.push(Column { header, slot, zone, found });
+        let end = counted.as_ref().and_then(|(_, end)| *end);
+        let found = scan(port, &*device, &header, (slot, zone), end).await;
+        columns.push(Column { header, slot, zone, found, has_newest: false });
     }
-    let Some(keys) = keys(segment, noted.map(|noted| noted.1), &columns) else {
+    let newest = columns.iter().filter_map(Column::epoch).max_by_key(|epoch| epoch.number);
+    columns.iter_mut().for_each(|column| column.has_newest = newest.is_some() && column.epoch() == newest);
+    let Some(keys) = keys(segment, counted.map(|(places, _)| places), &columns) else {
         checked.skipped = true;
         return checked;
     };
     for column in &columns {
         check_footer(port, segment, column, &columns, &mut checked).await;
+        let mut known = Vec::new();
         for (key, (start, blocks)) in &keys {
-            check_record(port, segment, column, (*key, *start, *blocks), &mut checked).await;
+            known.push(check_record(port, segment, column, (*key, *start, *blocks), &mut checked).await);
         }
+        check_rest(port, segment, column, &known, &mut checked).await;
     }
     checked
 }
@@ -192,22 +221,29 @@ async fn scan<D: ZoneDevice>(
 /// nothing tells.
 fn keys(
     segment: &Segment,
-    noted: Option<Vec<(u32, u16, u32)>>,
+    counted: Option<Vec<StripePlace>>,
     columns: &[Column],
 ) -> Option<BTreeMap<Key, (u32, u32)>> {
     let shape = segment.shape();
-    if let Some(noted) = noted {
-        let key = |(start, id, blocks): (u32, u16, u32)| {
+    if let Some(counted) = counted {
+        let key = |StripePlace { start, id, blocks }| {
             let key =
                 if shape.is_append() { (shape.group_of(DataOffset(start)), id.into()) } else { (0, start) };
             (key, (start, blocks))
         };
-        return Some(noted.into_iter().map(key).collect());
-    }
-    if columns.iter().all(|column| column.found.footer.is_none()) {
-        return None;
+        return Some(counted.into_iter().map(key).collect());
     }
     let mut keys = BTreeMap::new();
+    if columns.iter().all(|column| column.found.footer.is_none()) {
+        // All footers are gone: what has a descriptor was written, and the segment was not sealed before all of it was whole.
+        let records =
+            columns.iter().flat_map(|column| column.found.records.iter().map(move |own| (column, own)));
+        let key = |(column, own): (&Column, &RecordFound)| {
+            let start = own.block - DataOffset(0).zone_block();
+            (key_of(&column.header, own), (start, own.blocks(&column.header)))
+        };
+        return (segment.state() == SegmentState::Sealed).then(|| records.map(key).collect());
+    }
     for column in columns {
         match shape.plan().carrier {
             Carrier::Inband => keys.extend(named_records(column)),
@@ -215,7 +251,7 @@ fn keys(
             Carrier::Oob => {
                 for record in &column.found.records {
                     let (start, blocks) =
-                        (DataOffset::of_zone_block(record.block)?.0, record.parts.len() as u32);
+                        (DataOffset::of_zone_block(record.block)?.0, record.blocks(&column.header));
                     let key = key_of(&column.header, record);
                     if columns.iter().any(|named| names(named, &key, start, blocks)) {
                         keys.insert(key, (start, blocks));
@@ -231,7 +267,7 @@ fn keys(
 fn named_records(column: &Column) -> Vec<(Key, (u32, u32))> {
     let shape = &column.header.shape;
     let (mut records, mut next) = (Vec::new(), 0);
-    let entries = column.found.footer.iter().flatten().flat_map(|block| &block.entries);
+    let entries = column.footer().flat_map(|block| &block.entries);
     for (offset, entry) in (0u32..).zip(entries) {
         let FooterPart::Named(named) = entry.part else { continue };
         let BlockName::Descriptor(rows) = named.name else { continue };
@@ -267,14 +303,14 @@ fn names(column: &Column, key: &Key, start: u32, blocks: u32) -> bool {
     } else {
         start
     };
-    let entries = column.found.footer.iter().flatten().flat_map(|block| &block.entries);
+    let entries = column.footer().flat_map(|block| &block.entries);
     entries.skip(start as usize).take(blocks as usize).any(|entry| match entry.part {
         FooterPart::Named(named) => !matches!(named.name, BlockName::Padding | BlockName::Descriptor(_)),
         FooterPart::Coded(_) => false,
     })
 }
 
-/// A sealed column has its footer, whole.
+/// A column has its footer, whole. Where the segment is sealed each had one; else only what is left of it tells.
 async fn check_footer<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
@@ -282,30 +318,59 @@ async fn check_footer<D: ZoneDevice>(
     columns: &[Column],
     checked: &mut Checked,
 ) {
-    if segment.state() != SegmentState::Sealed || column.found.footer.is_some() {
+    let is_sealed = segment.state() == SegmentState::Sealed;
+    if column.has_newest || matches!(segment.state(), SegmentState::Open | SegmentState::Closing) {
         return;
     }
+    let whole = column.found.records.iter().filter(|record| record.is_whole);
+    let ends = whole.map(|own| own.block + own.blocks(&column.header));
+    let end_block = ends.max().unwrap_or(DataOffset(0).zone_block());
+    let others = columns.iter().filter_map(|other| other.footer().next());
+    let length = others.map(|footer| footer.data_blocks).max();
+    let first = length.map_or(end_block, |length| DataOffset(length).zone_block());
+    let length = length.unwrap_or(end_block - DataOffset(0).zone_block());
+    let expected = first..first + column.header.shape.footer_blocks_of(length);
+    let is_wrong = |block: u32, bytes: Option<&[u8]>| match bytes {
+        None => is_sealed && expected.contains(&block),
+        Some(bytes) if is_sealed && expected.contains(&block) => {
+            FooterBlock::parse(bytes, &column.header, block).is_err()
+        }
+        Some(bytes) => FooterBlock::is_one_bit_off(bytes, &column.header, block),
+    };
     let Some(device) = port.device(column.slot) else { return };
-    let others = columns.iter().filter_map(|other| other.found.footer.as_ref()?.first());
-    let length = others.map(|footer| footer.data_blocks).max().unwrap_or(0);
-    let first = DataOffset(length).zone_block();
-    for block in first..first + column.header.shape.footer_blocks_of(length) {
-        let at_bytes = device.zoned().offset_bytes(column.zone, u64::from(block) * BLOCK);
-        let (buffer, result) = device.read(at_bytes, port.pool.take(BLOCK_BYTES)).await;
-        if result.is_err() || FooterBlock::parse(buffer.bytes(), &column.header, block).is_err() {
+    let capacity = port.shared.config.capacity_blocks;
+    // Behind a footer may stand records that a power cut left and that do not count: all of the zone is looked at.
+    for first in (DataOffset(0).zone_block()..capacity).step_by(RUN_BLOCKS as usize) {
+        let run = first..capacity.min(first + RUN_BLOCKS);
+        let mut wrong: Vec<u32> = Vec::new();
+        match read_blocks(&*device, &port.pool, column.zone, first, run.len() as u32).await {
+            Some(read) => {
+                let blocks = run.zip(read.bytes().chunks_exact(BLOCK_BYTES));
+                wrong.extend(
+                    blocks.filter(|(block, bytes)| is_wrong(*block, Some(bytes))).map(|(block, _)| block),
+                );
+            }
+            None => {
+                for block in run {
+                    let read = read_blocks(&*device, &port.pool, column.zone, block, 1).await;
+                    wrong.extend(is_wrong(block, read.as_ref().map(Buffer::bytes)).then_some(block));
+                }
+            }
+        }
+        for block in wrong {
             checked.found_in(Some(at(port, segment, column, block, Wrong::Data)));
         }
     }
 }
 
-/// The record of a stripe is in its column, and all of its blocks are right.
+/// The record of a stripe is in its column, and all of its blocks are right. The blocks at which it is, or should be.
 async fn check_record<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     column: &Column,
     (key, start, blocks): (Key, u32, u32),
     checked: &mut Checked,
-) {
+) -> Range<u32> {
     let own = column.found.records.iter().find(|record| key_of(&column.header, record) == key);
     let Some(record) = own else {
         let start = match &segment.table {
@@ -315,20 +380,73 @@ async fn check_record<D: ZoneDevice>(
         let block = DataOffset(start.unwrap_or(0)).zone_block();
         let wrong = kind(column, block);
         checked.found.push(at(port, segment, column, block, wrong));
-        return;
+        return block..block + blocks;
     };
+    let of_record = record.block..record.block + blocks;
     if record.is_whole {
-        return;
+        return of_record;
     }
-    let first = record.block + blocks - record.descriptor.checksums.len() as u32;
-    let Some(device) = port.device(column.slot) else { return };
-    for (block, checksum) in (first..).zip(&record.descriptor.checksums) {
-        let place = device.zoned().offset_bytes(column.zone, u64::from(block) * BLOCK);
-        let (buffer, result) = device.read(place, port.pool.take(BLOCK_BYTES)).await;
-        if result.is_err() || Checksum::of(buffer.bytes()) != *checksum {
-            let wrong = kind(column, block);
-            checked.found_in(Some(at(port, segment, column, block, wrong)));
+    // In band the descriptor comes first. Out of band each block has its own sum beside it, up to the first whose metadata is wrong.
+    let first = match record.parts.is_empty() {
+        true => of_record.end - record.descriptor.checksums.len() as u32,
+        false => of_record.start,
+    };
+    let known = record.descriptor.checksums.iter().copied().map(Some);
+    for (block, checksum) in (first..of_record.end).zip(known.chain(std::iter::repeat(None))) {
+        check_block(port, segment, column, (block, checksum), checked).await;
+    }
+    of_record
+}
+
+/// What the column's footer names beside these records: of descriptors that are damaged no other column may tell.
+async fn check_rest<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    column: &Column,
+    known: &[Range<u32>],
+    checked: &mut Checked,
+) {
+    let whole = column.found.records.iter().filter(|record| record.is_whole);
+    let whole: Vec<Range<u32>> = whole.map(|own| own.block..own.block + own.blocks(&column.header)).collect();
+    let is_known = |block| known.iter().chain(&whole).any(|known| known.contains(&block));
+    let entries = column.footer().flat_map(|block| &block.entries);
+    let is_oob = segment.shape().plan().carrier == Carrier::Oob;
+    let mut before = None;
+    for (offset, entry) in (0u32..).map(DataOffset).zip(entries) {
+        let block = offset.zone_block();
+        if is_void(&column.header, offset, entry) || is_known(block) {
+            continue;
         }
+        let begins = before.replace(block) != block.checked_sub(1);
+        match entry.part {
+            // A record begins here, and what says so is not right. What is coded has no sum of its own.
+            FooterPart::Named(_) if begins && is_oob => {
+                check_block(port, segment, column, (block, None), checked).await;
+            }
+            FooterPart::Coded(_) if begins => {
+                check_block(port, segment, column, (block, None), checked).await;
+            }
+            FooterPart::Named(named) => {
+                check_block(port, segment, column, (block, Some(named.checksum)), checked).await;
+            }
+            FooterPart::Coded(_) => {}
+        }
+    }
+}
+
+/// A block has this checksum. None: nothing tells that it is right.
+async fn check_block<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    column: &Column,
+    (block, checksum): (u32, Option<u32>),
+    checked: &mut Checked,
+) {
+    let Some(device) = port.device(column.slot) else { return };
+    let place = device.zoned().offset_bytes(column.zone, u64::from(block) * BLOCK);
+    let (buffer, result) = device.read(place, port.pool.take(BLOCK_BYTES)).await;
+    if result.is_err() || checksum.is_none_or(|checksum| Checksum::of(buffer.bytes()) != checksum) {
+        checked.found_in(Some(at(port, segment, column, block, kind(column, block))));
     }
 }
 

@@ -79,6 +79,16 @@ pub struct RecordFound {
     pub parts: Vec<[u8; ENTRY_BYTES]>,
 }
 
+impl RecordFound {
+    /// Blocks of the record, as far as they were found where metadata lies out of band.
+    pub fn blocks(&self, header: &SegmentHeader) -> u32 {
+        match header.shape.plan().carrier {
+            Carrier::Inband => self.descriptor.record_blocks(header),
+            Carrier::Oob => self.parts.len() as u32,
+        }
+    }
+}
+
 /// What a column of a segment holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnFound {
@@ -203,7 +213,8 @@ fn is_complete(footer: &[FooterBlock], header: &SegmentHeader) -> bool {
         })
 }
 
-async fn read_blocks<D: ZoneDevice>(
+/// Reads blocks of a zone. None: not all of them can be read.
+pub async fn read_blocks<D: ZoneDevice>(
     device: &D,
     pool: &Arc<Pool>,
     zone: u32,
