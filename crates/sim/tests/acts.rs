@@ -141,6 +141,14 @@ fn a_replacement_that_has_just_begun_hides_no_split() {
     ends_refused(&plan, "start 0, replace 0, start 1, re-add 2, start 0+1+3");
 }
 
+/// Superblocks after a start by force name a member that is being taken back, and the power fails before its own does: what it was
+/// before does not speak against them.
+#[test]
+fn a_member_that_is_coming_back_deserts_nobody() {
+    let plan = Plan { at_rest: false, ..plan(Level::Raid10, Scheme::Any, 1) };
+    ends_whole(&plan, "start 0+2, write 0, replace 0, force 1+2, start 1+2+4");
+}
+
 #[test]
 fn a_search_counts_the_same_each_time() {
     let plan = plan(Level::Raid6, Scheme::Any, 2);

@@ -110,11 +110,13 @@ pub(super) fn is_outgrown(own: MemberMetadata<'_>, all: &[MemberMetadata<'_>]) -
 }
 
 /// Whether a member that this one names went another way: it is in a generation that has nothing to do with this one's. Then
-/// it never had this one's, so no write was acknowledged there; or that is so long ago that it forgot.
+/// it never had this one's, so no write was acknowledged there; or that is so long ago that it forgot. One that was last written
+/// before this one's history begins went nowhere: it was coming back when the power failed.
 fn is_deserted(own: MemberMetadata<'_>, all: &[MemberMetadata<'_>]) -> bool {
     let Some(generations) = own.generations else { return false };
     let went_elsewhere = |other: &MemberMetadata<'_>| {
         names(generations, &other.superblock.device_uuid())
+            && other.superblock.events() >= generations.since_events
             && other.generations.is_some_and(|other| {
                 !remembers(other, generations.current) && !remembers(generations, other.current)
             })
