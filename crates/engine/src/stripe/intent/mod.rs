@@ -87,7 +87,7 @@ enum Marks {
     Bitmap(Box<Bits>),
 }
 
-/// The gate's word: bits 63..16 generation of the shape | 15..8 log2 of the mapping's unit | 7..0 state.
+/// The gate's word: bits 15..8 log2 of the mapping's unit | 7..0 state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Gate(u64);
 
@@ -102,11 +102,6 @@ impl Gate {
 
     fn with_state(self, state: GateState) -> Self {
         Gate(self.0 & !0xff | state as u64)
-    }
-
-    /// The generation and the unit of the mapping.
-    fn shape(self) -> u64 {
-        self.0 & !0xff
     }
 
     fn shift(self) -> u32 {
@@ -175,7 +170,6 @@ impl Intent {
 
     #[inline]
     fn try_mark(&self, watch: impl Watch, range: &Range<u64>) -> Result<Marked<'_>, NotYet> {
-        let gate = self.gate();
         match &self.marks {
             Marks::Whole(writing) => {
                 let word = &*writing[watch.shard()];
@@ -184,10 +178,9 @@ impl Intent {
                 self.passed(self.gate(), Marked { word: Some(word), more: None })
             }
             Marks::Bitmap(bits) => {
-                let (ready, marked) = bits.enter(watch, gate.units(range));
-                // If the gate's generation and shift are as before, the chunk was computed with the bitmap's present shape.
+                let (ready, marked) = bits.enter(watch, self.gate().units(range));
                 let now = self.gate();
-                if !ready || now.shape() != gate.shape() {
+                if !ready {
                     return Err(if now.state() == GateState::Lost { NotYet::Lost } else { NotYet::Wait });
                 }
                 self.passed(now, marked)
