@@ -65,6 +65,9 @@ struct Arguments {
     /// Plants a bug in zoned arrays to see it found.
     #[arg(long)]
     plant: Option<Plant>,
+    /// With --only zoned: flips so many bits at the end of each history, and cuts no power in it.
+    #[arg(long, value_name = "N")]
+    flips: Option<u64>,
     /// With --seed: the history made smaller, as a failure prints it.
     #[arg(long, default_value = "", requires = "seed")]
     reduced: Reduced,
@@ -175,6 +178,7 @@ fn main() -> ExitCode {
         level: arguments.level,
         flushes_lie: arguments.flushes_lie,
         plant: arguments.plant,
+        flips: arguments.flips,
         reduced: arguments.reduced.clone(),
         tail,
     };

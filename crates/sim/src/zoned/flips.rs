@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use engine::log::port::LogPort;
 use engine::log::recover::decide::is_void;
-use engine::log::recover::scan::{read_footer, scan_column, scan_zone};
+use engine::log::recover::scan::{RecordFound, read_footer, scan_column, scan_zone};
 use engine::log::segment::SegmentState;
 use engine::mismatch::BlockPlace;
 use engine::volume::Space;
@@ -21,8 +21,6 @@ use crate::pages;
 use crate::random::Random;
 use crate::world::World;
 
-/// Bits of each history.
-const FLIPS: u64 = 4;
 const TAIL: usize = 40;
 
 /// What a block is of.
@@ -43,13 +41,13 @@ struct Target {
     part: Part,
 }
 
-/// Flips bits of what a history left, one at a time, in a world of its own.
-pub(super) fn flip(machine: &Rc<Machine>) {
+/// Flips `count` bits of what a history left, one at a time, in a world of its own.
+pub(super) fn flip(machine: &Rc<Machine>, count: u64) {
     let world = World::new(Random::new(machine.world.random().next()), TAIL);
     let image = machine.cut(&world, Survival::Everything);
     if let Ok(array) = Array::start(&image, || {}) {
         if workload::serve(&array, 8) && array.stop() {
-            for _ in 0..FLIPS {
+            for _ in 0..count {
                 flip_one(&array);
             }
         }
@@ -119,13 +117,27 @@ async fn targets(port: &LogPort<SimZones>) -> Vec<Target> {
             let mut add = |block, part| targets.push(Target { slot, zone, block, part });
             add(0, Part::Header);
             let footer = footer.or(held.footer);
+            // Without a footer the engine has noted which records count.
+            let counted = segment.counted().filter(|_| footer.is_none());
+            let counts = |record: &RecordFound| {
+                let Some((places, _)) = &counted else { return true };
+                let (shape, start) = (&header.shape, DataOffset::of_zone_block(record.block));
+                let start = start.expect("of the data region");
+                places.iter().any(|place| match shape.is_append() {
+                    true => {
+                        (shape.group_of(DataOffset(place.start)), u32::from(place.id))
+                            == (shape.group_of(start), record.descriptor.stripe.stripe)
+                    }
+                    false => place.start == start.0,
+                })
+            };
             let names = |block: u32| {
                 let Some(footer) = &footer else { return true };
                 let offset = DataOffset::of_zone_block(block).expect("of the data region");
                 let entry = footer.iter().flat_map(|block| &block.entries).nth(offset.0 as usize);
                 entry.is_some_and(|entry| !is_void(header, offset, entry))
             };
-            for record in held.records.iter().filter(|record| record.is_whole) {
+            for record in held.records.iter().filter(|record| record.is_whole && counts(record)) {
                 let blocks = record.block..record.block + record.descriptor.record_blocks(header);
                 for block in blocks.filter(|block| names(*block)) {
                     add(block, if block == record.block { Part::First } else { Part::Record });

@@ -279,8 +279,8 @@ impl Medium {
     /// Flips one bit of a block, or of what stands beside it.
     pub(super) fn flip(&mut self, zone: u32, block: u32, bit: usize) {
         let own = &mut self.zones[zone as usize].blocks[block as usize];
-        let Some(old) = own else { return };
-        let mut new = Contents { data: old.data, beside: old.beside };
+        let zeroes = || Contents { data: [0; BLOCK as usize], beside: [0; METADATA] };
+        let mut new = own.as_ref().map_or_else(zeroes, |old| Contents { data: old.data, beside: old.beside });
         let (byte, mask) = (bit / 8, 1 << (bit % 8));
         match byte.checked_sub(BLOCK as usize) {
             None => new.data[byte] ^= mask,

@@ -34,6 +34,8 @@ use crate::world::{Ended, NO_LIMIT, World};
 
 /// Lots of requests until an array must have reclaimed.
 const LOTS_MAX: usize = 40;
+/// Bits that are flipped at the end of a history.
+const FLIPS: u64 = 4;
 
 /// Runs the history of a seed.
 ///
@@ -47,7 +49,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     world.counts.borrow_mut().zoned_histories = 1;
     let words = scenario.words();
     let machine = Machine::new(Rc::clone(&world), scenario);
-    let lived = catch_unwind(AssertUnwindSafe(|| live(&machine)));
+    let lived = catch_unwind(AssertUnwindSafe(|| live(&machine, options.flips)));
     if let Err(panic) = lived {
         world.fail_by_panic(&*panic);
     }
@@ -63,18 +65,22 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     }
 }
 
-/// Brings an array into the state of its scenario, and cuts the power everywhere.
-fn live(machine: &Rc<Machine>) {
+/// Brings an array into the state of its scenario, and cuts the power everywhere. With `flips` no power is cut, and so many bits
+/// are flipped at the end.
+fn live(machine: &Rc<Machine>, flips: Option<u64>) {
     let Some(array) = start(machine) else { return };
     if !workload::serve(&array, 12) {
         return array.kill();
     }
     let Some(array) = reach(array) else { return };
-    grid::cut_everywhere(&array);
+    match flips {
+        None => grid::cut_everywhere(&array),
+        Some(_) => _ = workload::serve(&array, machine.scenario.requests),
+    }
     if machine.world.failure().is_none() && array.run(NO_LIMIT) == Ended::Idle {
         caught_up(&array);
         check::after_start(&array);
-        flips::flip(&array.machine);
+        flips::flip(&array.machine, flips.unwrap_or(FLIPS));
     }
     array.kill();
 }

@@ -160,12 +160,14 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> C
     }
     let newest = columns.iter().filter_map(Column::epoch).max_by_key(|epoch| epoch.number);
     columns.iter_mut().for_each(|column| column.has_newest = newest.is_some() && column.epoch() == newest);
+    for column in &columns {
+        check_footer(port, segment, column, &columns, &mut checked).await;
+    }
     let Some(keys) = keys(segment, counted.map(|(places, _)| places), &columns) else {
         checked.skipped = true;
         return checked;
     };
     for column in &columns {
-        check_footer(port, segment, column, &columns, &mut checked).await;
         let mut known = Vec::new();
         for (key, (start, blocks)) in &keys {
             known.push(check_record(port, segment, column, (*key, *start, *blocks), &mut checked).await);
