@@ -117,10 +117,14 @@ async fn targets(port: &LogPort<SimZones>) -> Vec<Target> {
             let mut add = |block, part| targets.push(Target { slot, zone, block, part });
             add(0, Part::Header);
             let footer = footer.or(held.footer);
-            // Without a footer the engine has noted which records count.
-            let counted = segment.counted().filter(|_| footer.is_none());
+            // Without a footer the engine has noted which records count; if not, no block of the segment does, and it is to be emptied.
+            let is_sealed = segment.state() == SegmentState::Sealed;
+            let counted = segment.counted().unwrap_or_default();
             let counts = |record: &RecordFound| {
-                let Some((places, _)) = &counted else { return true };
+                if is_sealed || footer.is_some() {
+                    return true;
+                }
+                let places = &counted.0;
                 let (shape, start) = (&header.shape, DataOffset::of_zone_block(record.block));
                 let start = start.expect("of the data region");
                 places.iter().any(|place| match shape.is_append() {
