@@ -69,8 +69,9 @@ fn who_waits_gets_one_document() {
 fn a_creation_that_is_interrupted_is_one_document() {
     let Some(kill) = tool("kill") else { return };
     let world = World::new();
-    let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 16 << 30)).collect();
-    world.write("m0", 1 << 30, b"something"); // in the data: a resync is due
+    let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 256 << 30)).collect();
+    // In the data: a resync is due. Of so much it is not over before it is seen, however busy the machine is.
+    world.write("m0", 1 << 30, b"something");
     let mut process = world
         .command()
         .args(["create", "--level", "5", "--force", "--wait", "--json"])
