@@ -65,7 +65,7 @@ struct Arguments {
     /// Plants a bug in zoned arrays to see it found.
     #[arg(long)]
     plant: Option<Plant>,
-    /// With --only zoned: flips so many bits at the end of each history, and cuts no power in it.
+    /// With --only zoned: bits to flip at the end of each history, in which the power is not cut then.
     #[arg(long, value_name = "N")]
     flips: Option<u64>,
     /// With --seed: the history made smaller, as a failure prints it.

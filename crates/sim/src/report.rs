@@ -17,7 +17,7 @@ pub struct Options {
     pub flushes_lie: bool,
     /// A bug that is planted in zoned arrays.
     pub plant: Option<Plant>,
-    /// So many bits are flipped at the end of each history of a zoned array, in which no power is cut then.
+    /// Bits to flip at the end of each history of a zoned array. The power is not cut in it then.
     pub flips: Option<u64>,
     /// How the history is made smaller than the seed says.
     pub reduced: Reduced,

@@ -159,11 +159,12 @@ impl Space {
 
     /// For reclaim: what came of it.
     pub fn mend_ended(&self, key: SegmentKey, is_emptied: bool) {
-        let mends = &mut *self.mends.lock();
+        let mut mends = self.mends.lock();
         mends.now = None;
         if mends.awaited.remove(&key) {
             mends.ended.insert(key, is_emptied);
         }
+        drop(mends);
         self.wake();
     }
 

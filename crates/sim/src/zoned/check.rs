@@ -29,7 +29,7 @@ pub(super) fn after_start(array: &Rc<Array>) -> bool {
     read_all(array, "after the start") && is_redundant(array) && a_check_finds_nothing(array)
 }
 
-/// Of so many starts one is followed by a check.
+/// A check follows one start in so many.
 const CHECKS_ONE_IN: u64 = 4;
 
 /// A recovery leaves nothing that a check takes for damage, unless drives failed.

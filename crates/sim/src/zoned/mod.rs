@@ -65,8 +65,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     }
 }
 
-/// Brings an array into the state of its scenario, and cuts the power everywhere. With `flips` no power is cut, and so many bits
-/// are flipped at the end.
+/// Brings an array into the state of its scenario, and cuts the power everywhere. With `flips`, a number of bits, the power
+/// is not cut, and they are flipped at the end.
 fn live(machine: &Rc<Machine>, flips: Option<u64>) {
     let Some(array) = start(machine) else { return };
     if !workload::serve(&array, 12) {
