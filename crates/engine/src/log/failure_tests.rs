@@ -18,7 +18,7 @@ use crate::zone_device::{ZoneAccess, ZoneDevice, ZoneState};
 use layout::geometry::Level;
 use layout::zoned::Class;
 
-pub(super) fn write_all(world: &World, array: &Array, version: u64) {
+pub(crate) fn write_all(world: &World, array: &Array, version: u64) {
     for block in (0..world.shape.logical_blocks).step_by(8) {
         let blocks = (world.shape.logical_blocks - block).min(8);
         let data: Vec<u8> = (block..block + blocks).flat_map(|block| pattern(block, version)).collect();
@@ -26,7 +26,7 @@ pub(super) fn write_all(world: &World, array: &Array, version: u64) {
     }
 }
 
-pub(super) fn check_all(world: &World, array: &Array, version: u64, context: &str) {
+pub(crate) fn check_all(world: &World, array: &Array, version: u64, context: &str) {
     for block in 0..world.shape.logical_blocks {
         let read = array.read(world, block, 1);
         let read = read.unwrap_or_else(|error| panic!("{:?} {context}: block {block}: {error}", world.shape));
@@ -34,11 +34,11 @@ pub(super) fn check_all(world: &World, array: &Array, version: u64, context: &st
     }
 }
 
-pub(super) fn redundant() -> impl Iterator<Item = Shape> {
+pub(crate) fn redundant() -> impl Iterator<Item = Shape> {
     shapes().filter(|shape| shape.level != Level::Raid0)
 }
 
-pub(super) fn pull(device: &MemoryZones) {
+pub(crate) fn pull(device: &MemoryZones) {
     device.set_fault(|_, _| Some(DeviceErrorKind::Gone));
 }
 
@@ -249,18 +249,11 @@ fn a_start_with_too_few_members_is_refused_and_changes_nothing() {
         write_all(&world, &array, 1);
         array.flush(&world).expect("a flush");
         world.cut(&array.executor, &mut Chance(1));
-        let image = |world: &World| -> Vec<Vec<u8>> {
-            let zones =
-                world.devices.iter().flat_map(|device| (0..shape.zones).map(move |zone| (device, zone)));
-            zones
-                .map(|(device, zone)| device.peek(zone, 0, shape.zone_blocks as usize * BLOCK_BYTES))
-                .collect()
-        };
-        let before = image(&world);
+        let before = world.image();
         world.absent = vec![0, 2];
         let error = world.start().err().expect("two are missing").to_string();
         assert!(error.contains("lacks 2 of its 4 columns"), "{error}");
-        assert!(before == image(&world), "nothing was written");
+        assert!(before == world.image(), "nothing was written");
         world.absent.clear();
         world.saved.borrow_mut().states = vec![MemberState::InSync; shape.members];
         check_all(&world, &world.start().expect("a start"), 1, "all are back");

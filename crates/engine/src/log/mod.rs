@@ -35,7 +35,7 @@ pub mod zone_budget;
 #[cfg(all(test, not(feature = "model")))]
 mod crash_tests;
 #[cfg(all(test, not(feature = "model")))]
-mod failure_tests;
+pub(crate) mod failure_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod join_tests;
 #[cfg(all(test, not(feature = "model")))]
@@ -43,4 +43,6 @@ mod reclaim_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod serve_tests;
 #[cfg(all(test, not(feature = "model")))]
-mod world;
+pub(crate) mod world;
+#[cfg(all(test, not(feature = "model")))]
+mod zone_state_tests;

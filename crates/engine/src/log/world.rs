@@ -29,13 +29,13 @@ use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
 use crate::volume::Space;
 use crate::zone_device::memory::MemoryZones;
-use crate::zone_device::{ZoneAccess, ZonedInfo};
+use crate::zone_device::{Zone, ZoneAccess, ZonedInfo};
 
 /// A small generator: tests need chance that is the same each time.
-pub(super) struct Chance(pub(super) u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -43,17 +43,17 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    pub(super) fn one_in(&mut self, count: u64) -> bool {
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
 /// Virtual time.
-pub(super) struct Platform {
+pub(crate) struct Platform {
     now_ns: Cell<u64>,
     timers: RefCell<Vec<(u64, Waker)>>,
     chance: RefCell<Chance>,
@@ -82,32 +82,32 @@ impl LogPlatform for Rc<Platform> {
 
 /// What the superblocks say. They are one value here: writing them is another file's matter.
 #[derive(Clone, Debug)]
-pub(super) struct Saved {
-    pub(super) epoch: u32,
-    pub(super) numbers: u64,
-    pub(super) states: Vec<MemberState>,
-    pub(super) uuids: Vec<[u8; 16]>,
+pub(crate) struct Saved {
+    pub(crate) epoch: u32,
+    pub(crate) numbers: u64,
+    pub(crate) states: Vec<MemberState>,
+    pub(crate) uuids: Vec<[u8; 16]>,
 }
 
 /// The shape of an array under test.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) level: Level,
-    pub(super) members: usize,
-    pub(super) access: ZoneAccess,
-    pub(super) zones: u32,
-    pub(super) zone_blocks: u64,
-    pub(super) logical_blocks: u64,
-    pub(super) entry: MapEntryBytes,
+pub(crate) struct Shape {
+    pub(crate) level: Level,
+    pub(crate) members: usize,
+    pub(crate) access: ZoneAccess,
+    pub(crate) zones: u32,
+    pub(crate) zone_blocks: u64,
+    pub(crate) logical_blocks: u64,
+    pub(crate) entry: MapEntryBytes,
     /// Where metadata lies.
-    pub(super) carrier: Carrier,
+    pub(crate) carrier: Carrier,
     /// Blocks of the longest small and large record.
-    pub(super) record_blocks: [u16; 2],
+    pub(crate) record_blocks: [u16; 2],
     /// Zones that a drive keeps open at most.
-    pub(super) open_max: Option<u32>,
+    pub(crate) open_max: Option<u32>,
 }
 
-pub(super) const RAID5: Shape = Shape {
+pub(crate) const RAID5: Shape = Shape {
     level: Level::Raid5,
     members: 4,
     access: ZoneAccess::Placed,
@@ -121,27 +121,27 @@ pub(super) const RAID5: Shape = Shape {
 };
 
 /// A running array.
-pub(super) struct Array {
-    pub(super) executor: Executor,
-    pub(super) set: Rc<LogSet<MemoryZones>>,
+pub(crate) struct Array {
+    pub(crate) executor: Executor,
+    pub(crate) set: Rc<LogSet<MemoryZones>>,
     /// Another shard of the same array.
-    pub(super) second: Rc<LogSet<MemoryZones>>,
-    pub(super) report: RecoveryReport,
+    pub(crate) second: Rc<LogSet<MemoryZones>>,
+    pub(crate) report: RecoveryReport,
 }
 
 /// Members, superblocks and time, which outlive a run.
-pub(super) struct World {
-    pub(super) shape: Shape,
-    pub(super) devices: Vec<MemoryZones>,
-    pub(super) saved: Rc<RefCell<Saved>>,
-    pub(super) platform: Rc<Platform>,
-    pub(super) events: Arc<parking_lot::Mutex<Vec<Event>>>,
+pub(crate) struct World {
+    pub(crate) shape: Shape,
+    pub(crate) devices: Vec<MemoryZones>,
+    pub(crate) saved: Rc<RefCell<Saved>>,
+    pub(crate) platform: Rc<Platform>,
+    pub(crate) events: Arc<parking_lot::Mutex<Vec<Event>>>,
     /// Members that a start does not get to see.
-    pub(super) absent: Vec<usize>,
+    pub(crate) absent: Vec<usize>,
 }
 
 impl World {
-    pub(super) fn new(shape: Shape, seed: u64) -> Self {
+    pub(crate) fn new(shape: Shape, seed: u64) -> Self {
         let zoned = ZonedInfo {
             access: shape.access,
             zones: shape.zones,
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    pub(super) fn config(&self) -> LogConfig {
+    pub(crate) fn config(&self) -> LogConfig {
         let shape = &self.shape;
         let capacity_blocks = shape.zone_blocks as u32;
         let access = match shape.access {
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// Begins a start. The future is the recovery; what it returns serves once the epoch is called served.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &self,
         executor: &Executor,
     ) -> impl Future<Output = Result<Array, RecoverError>> + use<> {
@@ -255,7 +255,7 @@ impl World {
     }
 
     /// Starts the array and waits until it serves.
-    pub(super) fn start(&self) -> Result<Array, RecoverError> {
+    pub(crate) fn start(&self) -> Result<Array, RecoverError> {
         let executor = Executor::new(Box::new(|| {}));
         let starting = executor.spawn_with_result(self.begin(&executor));
         self.run(&executor);
@@ -263,7 +263,7 @@ impl World {
     }
 
     /// Runs until nothing is ready and no timer is left.
-    pub(super) fn run(&self, executor: &Executor) {
+    pub(crate) fn run(&self, executor: &Executor) {
         loop {
             executor.run_ready(usize::MAX);
             if !self.advance() {
@@ -273,7 +273,7 @@ impl World {
     }
 
     /// Moves time on to the next timer. False if there is none.
-    pub(super) fn advance(&self) -> bool {
+    pub(crate) fn advance(&self) -> bool {
         let mut timers = self.platform.timers.borrow_mut();
         let Some(next) = timers.iter().map(|(at_ns, _)| *at_ns).min() else { return false };
         self.platform.now_ns.set(self.platform.now_ns.get().max(next));
@@ -285,8 +285,19 @@ impl World {
         true
     }
 
+    /// Ends the program: what is in flight takes effect, and drives keep all that they were told.
+    pub(crate) fn kill(&self, executor: &Executor) {
+        executor.abandon();
+        self.platform.timers.borrow_mut().clear();
+    }
+
+    /// What every zone of every member holds, with its state and pointer.
+    pub(crate) fn image(&self) -> Vec<(Zone, Vec<u8>)> {
+        self.devices.iter().flat_map(MemoryZones::image).collect()
+    }
+
     /// Cuts the power: what is in flight is made or not, what is not durable is kept or not, by `chance`.
-    pub(super) fn cut(&self, executor: &Executor, chance: &mut Chance) {
+    pub(crate) fn cut(&self, executor: &Executor, chance: &mut Chance) {
         let kept = chance.below(3); // nothing, some, all
         for (_, device) in self.devices.iter().enumerate().filter(|(slot, _)| !self.absent.contains(slot)) {
             let mut own = Chance(chance.next());
@@ -310,13 +321,13 @@ impl World {
 }
 
 impl Array {
-    pub(super) fn write(&self, world: &World, block: u64, data: &[u8]) -> Result<(), VolumeError> {
+    pub(crate) fn write(&self, world: &World, block: u64, data: &[u8]) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.set);
         let data = Gather::from(Slice::from_bytes(data));
         self.wait(world, async move { set.write(block * BLOCK_BYTES as u64, data, false).await })
     }
 
-    pub(super) fn read(&self, world: &World, block: u64, blocks: u64) -> Result<Vec<u8>, VolumeError> {
+    pub(crate) fn read(&self, world: &World, block: u64, blocks: u64) -> Result<Vec<u8>, VolumeError> {
         let set = Rc::clone(&self.set);
         let (at, bytes) = (block * BLOCK_BYTES as u64, blocks * BLOCK_BYTES as u64);
         let data = self.wait(world, async move { set.read(at, bytes).await })?;
@@ -325,21 +336,21 @@ impl Array {
         Ok(read)
     }
 
-    pub(super) fn flush(&self, world: &World) -> Result<(), VolumeError> {
+    pub(crate) fn flush(&self, world: &World) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.set);
         self.wait(world, async move { set.flush().await })
     }
 
     /// A device gets the slot of a member that is out of use, and takes part when it has been run. The number of its columns
     /// that count as they are.
-    pub(super) fn join(&self, world: &mut World, slot: usize, device: MemoryZones, uuid: [u8; 16]) -> usize {
+    pub(crate) fn join(&self, world: &mut World, slot: usize, device: MemoryZones, uuid: [u8; 16]) -> usize {
         let joining = self.start_join(world, slot, device, uuid);
         world.run(&self.executor);
         joining.try_take().expect("the exchange ends")
     }
 
     /// Begins what [`Array::join`] does.
-    pub(super) fn start_join(
+    pub(crate) fn start_join(
         &self,
         world: &mut World,
         slot: usize,
@@ -366,20 +377,20 @@ impl Array {
         self.executor.spawn_with_result(joining)
     }
 
-    pub(super) fn stop(&self, world: &World) -> Result<(), VolumeError> {
+    pub(crate) fn stop(&self, world: &World) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.set);
         let second = Rc::clone(&self.second);
         self.wait(world, async move { set.stop().await.and(second.stop().await) })
     }
 
-    pub(super) fn wait<T: 'static>(&self, world: &World, future: impl Future<Output = T> + 'static) -> T {
+    pub(crate) fn wait<T: 'static>(&self, world: &World, future: impl Future<Output = T> + 'static) -> T {
         let handle = self.executor.spawn_with_result(future);
         world.run(&self.executor);
         handle.try_take().expect("the request ends")
     }
 
     /// Live blocks of the table are those that the map names, and what else is kept.
-    pub(super) fn self_check(&self) {
+    pub(crate) fn self_check(&self) {
         let shared = &self.set.0.port.shared;
         let mut live: BTreeMap<u32, u64> = BTreeMap::new();
         for (_, entry) in shared.map.mapped() {
@@ -395,7 +406,7 @@ impl Array {
 }
 
 /// A block whose every 8 bytes tell which write it is of.
-pub(super) fn pattern(block: u64, version: u64) -> Vec<u8> {
+pub(crate) fn pattern(block: u64, version: u64) -> Vec<u8> {
     let word = (block << 32 | version).to_le_bytes();
     word.iter().copied().cycle().take(BLOCK_BYTES).collect()
 }

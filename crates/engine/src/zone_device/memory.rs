@@ -124,6 +124,30 @@ impl MemoryZones {
         data.bytes().to_vec()
     }
 
+    /// What every zone holds, with its state and pointer: of a drive a reset changes only these. For tests.
+    pub fn image(&self) -> Vec<(Zone, Vec<u8>)> {
+        let bytes = usize::try_from(self.zoned.zone_bytes).expect("a zone in memory");
+        (0..self.zoned.zones).map(|zone| (self.zone(zone), self.peek(zone, 0, bytes))).collect()
+    }
+
+    /// Another device that holds the same, with nothing in flight: for tests.
+    pub fn copy(&self) -> Self {
+        let medium = self.medium.borrow();
+        let copied = Medium {
+            states: medium.states.clone(),
+            blocks: medium.blocks.clone(),
+            unflushed: medium.unflushed.clone(),
+            durable: medium.durable.clone(),
+            waiting: BTreeMap::new(),
+            early: BTreeMap::new(),
+            tickets: 0,
+            seed: None,
+            fault: None,
+        };
+        let (info, zoned) = (Rc::clone(&self.info), Rc::clone(&self.zoned));
+        MemoryZones { info, zoned, medium: Rc::new(RefCell::new(copied)) }
+    }
+
     /// Flips the bits of a byte: for tests.
     pub fn flip(&self, zone: u32, in_zone_bytes: u64) {
         let (at, unit) = (self.zoned.offset_bytes(zone, in_zone_bytes), self.unit() as u64);

@@ -441,6 +441,10 @@ async fn reset<D: ZoneDevice>(
     }
     let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
     for zone in unused.iter().filter(|zone| is_whole && !matches!(zone.header, HeaderFound::Right(_))) {
+        // A zone that wore out has no pointer, so nothing says that it held anything; and no reset changes it.
+        if matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline) {
+            continue;
+        }
         // Headers are durable before the first record: a pointer beyond one says that the header was right, and is damaged.
         if zone.state != ZoneState::NoPointer && zone.end_block > 1 {
             let what = "no header names what the zone holds: it is kept";
