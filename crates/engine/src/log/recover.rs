@@ -56,7 +56,7 @@ pub struct Start<D> {
     pub devices: Vec<Option<Rc<D>>>,
     /// The state of each slot: members that are neither in sync nor recovering are neither read nor written.
     pub states: Vec<MemberState>,
-    /// The new epoch, durable on every member that is present.
+    /// The new epoch. It is durable on every member that is present before anything else is written (Z-I16).
     pub epoch: Epoch,
     /// Segment numbers that the superblocks reserve for this epoch, none of them used before.
     pub numbers: std::ops::Range<u64>,
@@ -76,64 +76,86 @@ pub async fn recover<D: ZoneDevice>(
     pool: &Arc<Pool>,
     platform: &Rc<dyn LogPlatform>,
 ) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
-    recover_with(start, executor, pool, platform, |_| {}).await
+    Recovery::read(start, executor, pool, platform).await?.write(|_| {}).await
 }
 
-/// Starts an array as [`recover`] does. `keep` is called before the first write: superblocks have to follow from then on, since
-/// segments are opened and members may fail.
-///
-/// # Errors
-/// As [`recover`].
-pub async fn recover_with<D: ZoneDevice>(
-    mut start: Start<D>,
-    executor: &Executor,
-    pool: &Arc<Pool>,
-    platform: &Rc<dyn LogPlatform>,
-    keep: impl FnOnce(&Arc<LogShared>),
-) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
-    let members = start.states.iter().copied().zip(start.config.devices.iter().copied()).collect();
-    for state in start.states.iter_mut().filter(|state| **state == MemberState::Recovering) {
-        *state = MemberState::InSync; // it has what it has, and lacks what was not found
-    }
-    let zones = scan_zones(&start, pool).await?;
-    let mut segments = gather(&start, pool, &zones).await;
-    let events = std::mem::replace(&mut start.events, Box::new(|_| {}));
-    let members = LogMembers::new(members, start.config.losses_survived(), events);
-    let (shared, loose) = share(&start, members, &zones, &segments);
-    let port = LogPort::new(
-        Arc::clone(&shared),
-        0,
-        executor.clone(),
-        Arc::clone(pool),
-        Rc::clone(platform),
-        start.devices.clone(),
-    );
-    let emptied = emptied_of(&port, &segments).await;
-    segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
-    if shared.members.in_sync().len() < shared.config.devices.len() {
-        // A member that is away may still hold any of them.
-        emptied.iter().for_each(|key| shared.space.resetting(*key));
-    }
-    name_headers(&port, &segments, &zones);
-    check_slots(&shared, &segments)?;
-    check_columns(&segments)?;
-    let mut report = RecoveryReport { segments: segments.len(), ..RecoveryReport::default() };
-    build_map(&port, &segments, &mut report).await?;
-    let open: Vec<&Judged> = segments.values().collect();
-    keep(&shared);
-    heal::heal(&port, &open, &loose, &mut report).await?;
-    // A column without the footer that others have may lack what they name: its member was away when they were written.
-    let lacks = |judged: &&Judged| {
-        matches!(judged.decision, Decision::Sealed(_)) && !judged.is_gone && !all_have_footers(judged)
-    };
-    for judged in segments.values().filter(lacks) {
-        let there = shared.table.get(judged.found.header.slot).map(|segment| segment.key());
-        let own = (judged.found.header.segment, judged.found.header.tag);
-        if there == Some(own) {
-            shared.space.mend(own);
+/// What a start has read and decided, before it writes anything.
+pub struct Recovery<D> {
+    port: LogPort<D>,
+    segments: BTreeMap<SegmentKey, Judged>,
+    loose: Loose,
+    report: RecoveryReport,
+}
+
+impl<D: ZoneDevice> Recovery<D> {
+    /// Reads what the members hold, decides what of it counts, and makes the map.
+    ///
+    /// # Errors
+    /// The array cannot be started. Nothing was written.
+    pub async fn read(
+        mut start: Start<D>,
+        executor: &Executor,
+        pool: &Arc<Pool>,
+        platform: &Rc<dyn LogPlatform>,
+    ) -> Result<Self, RecoverError> {
+        let members = start.states.iter().copied().zip(start.config.devices.iter().copied()).collect();
+        for state in start.states.iter_mut().filter(|state| **state == MemberState::Recovering) {
+            *state = MemberState::InSync; // it has what it has, and lacks what was not found
         }
+        let zones = scan_zones(&start, pool).await?;
+        let mut segments = gather(&start, pool, &zones).await;
+        let events = std::mem::replace(&mut start.events, Box::new(|_| {}));
+        let members = LogMembers::new(members, start.config.losses_survived(), events);
+        let (shared, loose) = share(&start, members, &zones, &segments);
+        let port = LogPort::new(
+            Arc::clone(&shared),
+            0,
+            executor.clone(),
+            Arc::clone(pool),
+            Rc::clone(platform),
+            start.devices.clone(),
+        );
+        let emptied = emptied_of(&port, &segments).await;
+        segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
+        if shared.members.in_sync().len() < shared.config.devices.len() {
+            // A member that is away may still hold any of them.
+            emptied.iter().for_each(|key| shared.space.resetting(*key));
+        }
+        name_headers(&port, &segments, &zones);
+        check_slots(&shared, &segments)?;
+        check_columns(&segments)?;
+        let mut report = RecoveryReport { segments: segments.len(), ..RecoveryReport::default() };
+        build_map(&port, &segments, &mut report).await?;
+        Ok(Recovery { port, segments, loose, report })
     }
-    Ok((shared, report))
+
+    /// Makes whole what a crash left half done. The epoch is durable on every member by now. `keep` is called before the first
+    /// write: superblocks have to follow from then on, since segments are opened and members may fail.
+    ///
+    /// # Errors
+    /// A write failed: what was changed until then is gone on with by the next start.
+    pub async fn write(
+        self,
+        keep: impl FnOnce(&Arc<LogShared>),
+    ) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
+        let Recovery { port, segments, loose, mut report } = self;
+        let shared = Arc::clone(&port.shared);
+        let open: Vec<&Judged> = segments.values().collect();
+        keep(&shared);
+        heal::heal(&port, &open, &loose, &mut report).await?;
+        // A column without the footer that others have may lack what they name: its member was away when they were written.
+        let lacks = |judged: &&Judged| {
+            matches!(judged.decision, Decision::Sealed(_)) && !judged.is_gone && !all_have_footers(judged)
+        };
+        for judged in segments.values().filter(lacks) {
+            let there = shared.table.get(judged.found.header.slot).map(|segment| segment.key());
+            let own = (judged.found.header.segment, judged.found.header.tag);
+            if there == Some(own) {
+                shared.space.mend(own);
+            }
+        }
+        Ok((shared, report))
+    }
 }
 
 async fn scan_zones<D: ZoneDevice>(

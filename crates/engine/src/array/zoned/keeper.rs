@@ -101,19 +101,23 @@ impl<D: ZoneDevice> Keeper<D> {
         Keeper { superblock, members, arrivals: Rc::default(), pool: Arc::clone(pool), clock }
     }
 
-    /// Begins an epoch: it is durable, with the numbers of segments that it may use, on every member that is there and not
-    /// among those returned, which could not be written.
-    pub async fn begin(&mut self, epoch: Epoch) -> (std::ops::Range<u64>, Vec<(usize, DeviceError)>) {
+    /// The numbers of segments that the next epoch may use.
+    pub fn numbers(&self) -> std::ops::Range<u64> {
         let first = self.superblock.segments_below;
-        let numbers = first..first + NUMBERS_PER_START;
+        first..first + NUMBERS_PER_START
+    }
+
+    /// Begins an epoch: it is durable, with its [`Keeper::numbers`], on every member that is there and not among those returned,
+    /// which could not be written.
+    pub async fn begin(&mut self, epoch: Epoch) -> Vec<(usize, DeviceError)> {
+        let numbers = self.numbers();
         let superblock = &mut self.superblock;
         superblock.epoch = epoch;
         superblock.epochs.insert(0, epoch);
         superblock.epochs.truncate(EPOCHS_MAX);
         superblock.segments_below = numbers.end;
         superblock.clean = false;
-        let failed = self.write().await;
-        (numbers, failed)
+        self.write().await
     }
 
     /// Where members that join are put, before they take part.

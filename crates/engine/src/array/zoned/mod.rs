@@ -10,4 +10,6 @@ pub mod keeper;
 pub mod plan;
 pub mod running;
 pub mod start;
+#[cfg(all(test, not(feature = "model")))]
+mod start_tests;
 pub mod superblock_log;

@@ -1,5 +1,6 @@
-//! The start of a zoned array, in the only order that is safe: superblocks read again where they count, the new epoch durable on
-//! every member (Z-I16), recovery, *served* durable on every member before the first request (Z-I6).
+//! The start of a zoned array, in the only order that is safe: superblocks read again where they count, what the members hold read
+//! and judged, so that a refusal comes before the first byte is written, the new epoch durable on every member (Z-I16), what a crash
+//! left half done made whole, *served* durable on every member before the first request (Z-I6).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::executor::Executor;
 use crate::log::config::LogConfig;
 use crate::log::port::{LogPlatform, LogPort};
 use crate::log::recover::found::RecoverError;
-use crate::log::recover::{Start, recover_with};
+use crate::log::recover::{Recovery, Start};
 use crate::log::shared::LogShared;
 use crate::log::zone_budget::{self, LimitTooLow};
 use crate::members::MemberState;
@@ -162,8 +163,25 @@ impl<D: ZoneDevice> Opened<D> {
         let mut keeper = Keeper::new(&assembly.speaker, assembly.newest, kept.collect(), &pool, clock);
         let number = assembly.newest.epoch + 1;
         let epoch = Epoch { number, random: (platform.random() as u32).max(1) };
-        let (numbers, failed) = keeper.begin(epoch).await;
+        let (numbers, events) = (keeper.numbers(), Arc::new(events));
         let mut states = assembly.states();
+        let read = |devices: &[Option<Rc<D>>], states: &[MemberState]| {
+            let (sink, config) = (Arc::clone(&events), config.clone());
+            let start = Start {
+                config,
+                devices: devices.to_vec(),
+                states: states.to_vec(),
+                epoch,
+                numbers: numbers.clone(),
+                counters: Arc::clone(&counters),
+                events: Box::new(move |event| sink(event)),
+            };
+            let (executor, pool, platform) = (executor.clone(), Arc::clone(&pool), Rc::clone(&platform));
+            async move { Recovery::read(start, &executor, &pool, &platform).await }
+        };
+        let mut recovery = read(&devices, &states).await?;
+        let failed = keeper.begin(epoch).await;
+        let are_all_there = failed.is_empty();
         for (slot, error) in failed {
             let member = Slot::of_index(slot);
             events(Event::MetadataError { member, reason: error.to_string() });
@@ -177,15 +195,16 @@ impl<D: ZoneDevice> Opened<D> {
                 return Err(StartError::NotBegun { slot, error });
             }
         }
+        if !are_all_there {
+            recovery = read(&devices, &states).await?; // without the members that are out since
+        }
         let (said, arrivals) = (keeper.said(), keeper.arrivals());
-        let start = Start { config, devices: devices.clone(), states, epoch, numbers, counters, events };
         let (task, followed, mut seen) = (executor.clone(), Rc::clone(&said), None);
         let keep = |shared: &Arc<LogShared>| {
             seen = Some(Arc::clone(shared));
             task.spawn(keeper.keep(Arc::clone(shared), followed));
         };
-        let recovered = recover_with(start, &executor, &pool, &platform, keep).await;
-        let (shared, report) = match recovered {
+        let (shared, report) = match recovery.write(keep).await {
             Ok(recovered) => recovered,
             Err(error) => {
                 said.enter(Phase::Abandoned); // a later start goes on from what is there
