@@ -48,7 +48,7 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
     let mut answer = answer(&candidates, &found, &in_use, &filter);
-    let zoned = Zoned::find(&paths(&arguments.choice)?, &filter);
+    let zoned = Zoned::find(&paths(&arguments.choice)?, arguments.choice.scan.is_some(), &filter);
     zoned.add_to(&mut answer);
     output.print(&answer, |answer| answer_words(answer, arguments.explain))?;
     if answer.arrays.is_empty() {

@@ -1,5 +1,7 @@
 //! The one array that candidates make, and whether it may start.
 
+use std::path::PathBuf;
+
 use engine::array::assemble::{Assembly, Filter, Found, Refusal, Verdict, assemble};
 use engine::events::Event;
 use layout::md_superblock::{Superblock, display_uuid};
@@ -50,12 +52,9 @@ impl Chosen {
                 Ok(Chosen { candidates, array, others, force: filter.force, stale })
             }
             several => {
-                let names: Vec<String> = several
-                    .iter()
-                    .map(|array| format!("{} ({})", array.name, display_uuid(&array.set_uuid)))
-                    .collect();
-                let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
-                Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"))
+                let arrays: Vec<_> =
+                    several.iter().map(|array| WithMembers::new(&candidates, array)).collect();
+                Err(ambiguous(&arrays))
             }
         }
     }
@@ -100,6 +99,35 @@ pub fn stale_taken(candidates: &Candidates, array: &Assembly, filter: &Filter) -
         })
     });
     stale.collect()
+}
+
+/// One of several arrays that a command line may mean.
+pub struct WithMembers {
+    /// Its name and identity, for a person.
+    pub words: String,
+    /// What was named or found of it.
+    pub paths: Vec<PathBuf>,
+}
+
+impl WithMembers {
+    /// An array on md's format.
+    pub fn new(candidates: &Candidates, array: &Assembly) -> Self {
+        let words = format!("{} ({})", array.name, display_uuid(&array.set_uuid));
+        let paths = array.verdicts.iter().map(|(index, _)| candidates.paths[*index].clone());
+        WithMembers { words, paths: paths.collect() }
+    }
+}
+
+/// The members make several arrays: which of them belongs to which.
+pub fn ambiguous(arrays: &[WithMembers]) -> Failure {
+    let names: Vec<&str> = arrays.iter().map(|array| array.words.as_str()).collect();
+    let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
+    let problem = |array: &WithMembers, path: &PathBuf| {
+        Problem::new(ExitKind::Ambiguous, path, format!("belongs to {}", array.words))
+    };
+    let problems = arrays.iter().flat_map(|array| array.paths.iter().map(move |path| problem(array, path)));
+    let failure = Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name");
+    Failure { problems: problems.collect(), ..failure }
 }
 
 /// No array that the filter lets through.

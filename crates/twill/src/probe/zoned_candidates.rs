@@ -7,8 +7,9 @@ use engine::array::assemble::{Filter, Verdict};
 use engine::array::zoned::assemble::{ZonedAssembly, ZonedCandidate, ZonedRefusal, assemble_zoned};
 use layout::md_superblock::display_uuid;
 use layout::units::Slot;
-use layout::zoned::MemberState;
+use layout::zoned::{MemberState, Superblock};
 
+use super::chosen::{WithMembers, ambiguous};
 use super::member_file::MemberFile;
 use super::zoned::superblock_of;
 use crate::exit::ExitKind;
@@ -22,13 +23,16 @@ pub struct ZonedCandidates {
     /// What was read there.
     pub read: Vec<ZonedCandidate>,
     /// Devices that were named too and have no such superblock.
-    pub others: Vec<PathBuf>,
+    others: Vec<PathBuf>,
+    /// They were searched for: only what belongs together is worth a word.
+    are_found: bool,
 }
 
 impl ZonedCandidates {
-    /// Reads these devices. What cannot be read counts as without a superblock: readers of other arrays say why.
-    pub fn read<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Self {
-        let mut candidates = ZonedCandidates::default();
+    /// Reads these devices, which a person named, or a search found. What cannot be read counts as without a superblock: readers
+    /// of other arrays say why.
+    pub fn read(paths: &[PathBuf], are_found: bool) -> Self {
+        let mut candidates = ZonedCandidates { are_found, ..ZonedCandidates::default() };
         let mut seen = BTreeSet::new();
         for path in paths {
             let Ok(member) = MemberFile::open(path) else {
@@ -59,6 +63,29 @@ impl ZonedCandidates {
         });
         arrays
     }
+
+    /// Devices that were named and have no part in an array, with the reason; what its superblocks say of others is in its verdicts.
+    pub fn strangers(&self, array: &ZonedAssembly) -> Vec<(&Path, String)> {
+        if self.are_found {
+            return Vec::new();
+        }
+        let own = array.speaker.set_uuid;
+        let foreign = self.read.iter().zip(&self.paths).filter(|(read, _)| read.superblock.set_uuid != own);
+        let foreign = foreign.map(|(read, path)| {
+            let Superblock { set_name, set_uuid, .. } = &read.superblock;
+            (path.as_path(), format!("belongs to another array, {set_name} ({})", display_uuid(set_uuid)))
+        });
+        let others =
+            self.others.iter().map(|path| (path.as_path(), "has no superblock of a zoned array".to_owned()));
+        foreign.chain(others).collect()
+    }
+
+    /// An array and its candidates.
+    pub fn with_members(&self, array: &ZonedAssembly) -> WithMembers {
+        let words = format!("{} ({})", array.name(), display_uuid(&array.speaker.set_uuid));
+        let paths = array.verdicts.iter().map(|(index, _)| self.paths[*index].clone());
+        WithMembers { words, paths: paths.collect() }
+    }
 }
 
 /// A zoned array that may start.
@@ -77,12 +104,8 @@ impl ZonedChosen {
     pub fn decide(candidates: ZonedCandidates, filter: &Filter) -> Result<Option<Self>, Failure> {
         let mut arrays = candidates.arrays(filter);
         if arrays.len() > 1 {
-            let name = |array: &ZonedAssembly| {
-                format!("{} ({})", array.name(), display_uuid(&array.speaker.set_uuid))
-            };
-            let names: Vec<String> = arrays.iter().map(name).collect();
-            let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
-            return Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"));
+            let arrays: Vec<_> = arrays.iter().map(|array| candidates.with_members(array)).collect();
+            return Err(ambiguous(&arrays));
         }
         let Some(array) = arrays.pop() else { return Ok(None) };
         may_start(&candidates, &array)?;
@@ -119,17 +142,11 @@ pub fn may_start(candidates: &ZonedCandidates, array: &ZonedAssembly) -> Result<
         }
         Verdict::Member { .. } | Verdict::Spare | Verdict::Replacement { .. } => None,
     });
-    let foreign = candidates
-        .others
-        .iter()
-        .map(|path| Problem::new(ExitKind::NotAMember, path, "has no superblock of a zoned array"));
-    let problems = problems.chain(foreign).collect();
+    let strangers = candidates.strangers(array).into_iter();
+    let strangers = strangers.map(|(path, reason)| Problem::new(ExitKind::NotAMember, path, reason));
+    let problems = problems.chain(strangers).collect();
     let failure = Failure::new(kind_of(refusal), format!("the array does not start: {refusal}"));
-    let failure = match help_of(refusal) {
-        Some(help) => failure.help(help),
-        None => failure,
-    };
-    Err(Failure { problems, ..failure })
+    Err(Failure { problems, ..failure.help(help_of(refusal)) })
 }
 
 /// The exit code of a refusal.
@@ -144,14 +161,18 @@ pub fn kind_of(refusal: &ZonedRefusal) -> ExitKind {
     }
 }
 
-fn help_of(refusal: &ZonedRefusal) -> Option<&'static str> {
+fn help_of(refusal: &ZonedRefusal) -> &'static str {
     match refusal {
         ZonedRefusal::NotEnoughMembers { .. } => {
-            Some("bring back members: twill assemble --explain says which are missing or stale, and why")
+            "bring back members: twill assemble --explain says which are missing or stale, and why"
         }
-        ZonedRefusal::RanApart { .. } => Some(
-            "name only the members of the side to keep, or --force takes the side of the newest epoch; the other side's writes are lost then",
-        ),
-        _ => None,
+        ZonedRefusal::RanApart { .. } => {
+            "name only the members of the side to keep, or --force takes the side of the newest epoch; the other side's writes are lost then"
+        }
+        ZonedRefusal::Copy { .. } => "leave out the one that is the copy",
+        ZonedRefusal::ReadOnlyFeature { .. } => "serve it with a version of Twill that knows the feature",
+        ZonedRefusal::Table { .. } => "twill examine says what the superblock of each member lists",
+        ZonedRefusal::OtherZones { .. } => "leave it out if the level can do without it",
+        ZonedRefusal::EpochsUsedUp => "make a new array and restore the data: twill create",
     }
 }

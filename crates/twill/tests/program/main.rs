@@ -30,3 +30,4 @@ mod waiting;
 mod world;
 mod zoned;
 mod zoned_examine;
+mod zoned_starts;

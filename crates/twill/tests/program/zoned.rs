@@ -36,14 +36,14 @@ fn create(world: &World, level: &str, members: &[String]) -> Value {
 }
 
 /// Contents of a block that tell which write they are of.
-fn contents(block: u64, version: u64) -> Vec<u8> {
+pub fn contents(block: u64, version: u64) -> Vec<u8> {
     if version == 0 {
         return vec![0; BLOCK as usize];
     }
     [block.to_le_bytes(), version.to_le_bytes()].concat().repeat(BLOCK as usize / 16)
 }
 
-fn write(client: &mut Client, block: u64, count: u64, version: u64, flags: u16) {
+pub fn write(client: &mut Client, block: u64, count: u64, version: u64, flags: u16) {
     let data: Vec<u8> = (block..block + count).flat_map(|block| contents(block, version)).collect();
     assert_eq!(client.write(block * BLOCK, &data, flags).expect("served"), 0);
 }
@@ -53,7 +53,7 @@ fn read(client: &mut Client, block: u64, count: u64) -> Vec<u8> {
 }
 
 #[track_caller]
-fn assert_holds(client: &mut Client, block: u64, count: u64, version: u64) {
+pub fn assert_holds(client: &mut Client, block: u64, count: u64, version: u64) {
     let found = read(client, block, count);
     for (at, found) in (block..).zip(found.chunks(BLOCK as usize)) {
         assert!(found == contents(at, version), "block {at} is not its version {version}");
@@ -438,7 +438,7 @@ fn compare(client: &mut Client, known: &mut [Known]) {
     }
 }
 
-fn kill(server: &mut Server<'_>) {
+pub fn kill(server: &mut Server<'_>) {
     let pid = Pid::from_raw(server.process.id() as i32).expect("a process");
     kill_process(pid, Signal::KILL).expect("killed");
     server.end();

@@ -21,9 +21,9 @@ pub(super) struct Zoned {
 }
 
 impl Zoned {
-    /// Looks among these paths.
-    pub(super) fn find(paths: &[PathBuf], filter: &Filter) -> Self {
-        let candidates = ZonedCandidates::read(paths);
+    /// Looks among these paths, which a person named, or a search found.
+    pub(super) fn find(paths: &[PathBuf], are_found: bool, filter: &Filter) -> Self {
+        let candidates = ZonedCandidates::read(paths, are_found);
         let arrays = candidates.arrays(filter);
         let arrays = arrays.into_iter().map(|array| {
             let in_use = in_use(&candidates, &array);

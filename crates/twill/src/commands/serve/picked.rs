@@ -12,7 +12,7 @@ use crate::counted::slots_words;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::plain::plain;
-use crate::probe::chosen::Chosen;
+use crate::probe::chosen::{Chosen, WithMembers, ambiguous};
 use crate::probe::zoned_candidates::{ZonedCandidates, ZonedChosen};
 use crate::remote;
 use crate::serving::zoned::ManagedZones;
@@ -33,17 +33,16 @@ impl Picked {
     /// None or several, or it may not start.
     pub fn decide(choice: &Choice, filter: &Filter) -> Result<Self, Failure> {
         let candidates = choose::read(choice)?;
-        let mut zoned = ZonedCandidates::read(&choose::paths(choice)?);
-        if choice.scan.is_some() {
-            zoned.others.clear(); // of a search only what belongs together is worth a word
-        }
-        if zoned.arrays(filter).is_empty() {
+        let zoned = ZonedCandidates::read(&choose::paths(choice)?, choice.scan.is_some());
+        let arrays = zoned.arrays(filter);
+        if arrays.is_empty() {
             return Chosen::decide(candidates, filter).map(Picked::InPlace);
         }
-        if let Some(array) = assemble(&candidates.read, filter).arrays.first() {
-            let message =
-                format!("the members belong to several arrays, {} and a zoned one among them", array.name);
-            return Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"));
+        let in_place = assemble(&candidates.read, filter).arrays;
+        if !in_place.is_empty() {
+            let in_place = in_place.iter().map(|array| WithMembers::new(&candidates, array));
+            let of_zones = arrays.iter().map(|array| zoned.with_members(array));
+            return Err(ambiguous(&in_place.chain(of_zones).collect::<Vec<_>>()));
         }
         let chosen = ZonedChosen::decide(zoned, filter)?;
         Ok(Picked::Zoned(chosen.expect("there is one")))
@@ -153,13 +152,10 @@ impl Picked {
             }
         }
         if let Picked::Zoned(chosen) = self {
-            let foreign = |path: &PathBuf| {
-                format!(
-                    "{} is not taken: it has no superblock of this array",
-                    plain(&path.display().to_string())
-                )
+            let stranger = |(path, reason): (&Path, String)| {
+                format!("{} is not taken: it {}", plain(&path.display().to_string()), plain(&reason))
             };
-            warnings.extend(chosen.candidates.others.iter().map(foreign));
+            warnings.extend(chosen.candidates.strangers(&chosen.array).into_iter().map(stranger));
         }
         let missing: Vec<usize> = (0..slots.len()).filter(|slot| slots[*slot].is_none()).collect();
         match self.cost() {

@@ -36,7 +36,7 @@ impl ManagedZones {
         let ZonedChosen { candidates, array } = chosen;
         if options.read_only {
             let message = "a zoned array is not served read-only: its start writes an epoch, and seals what a crash left open";
-            return Err(Failure::new(ExitKind::Unsupported, message));
+            return Err(Failure::new(ExitKind::Unsupported, message).help("leave out --read-only"));
         }
         let set_uuid = array.speaker.set_uuid;
         let members = open_members(chosen, options)?;
@@ -160,39 +160,57 @@ pub(super) fn open_zones(path: &Path, zones: &MemberZones, direct: bool) -> Resu
 fn failure(chosen: &ZonedChosen, why: &NotStarted) -> Failure {
     let (kind, slot, help) = match why {
         NotStarted::Shard(error) => return gone(*error),
-        NotStarted::NoNvme { slot } => (ExitKind::NoDriver, Some(*slot), None),
-        NotStarted::Engine(error) => match error {
-            StartError::Member { slot, .. } | StartError::NotBegun { slot, .. } => {
-                (ExitKind::IoError, Some(*slot), None)
-            }
-            StartError::NoSuperblock { slot } => (
-                ExitKind::Damaged,
-                Some(*slot),
-                Some("leave it out if the level can do without it; its data is not below its write pointers"),
-            ),
-            StartError::Changed { slot } => (ExitKind::MemberInUse, Some(*slot), None),
-            StartError::OtherZones { slot, .. } => (ExitKind::BadGeometry, Some(*slot), None),
-            StartError::Plan(_) | StartError::Limit(_) => (ExitKind::BadGeometry, None, None),
-            StartError::Recover(RecoverError::Member { slot, .. }) => (ExitKind::IoError, Some(*slot), None),
-            StartError::Recover(RecoverError::TooFewColumns { .. }) => {
-                (ExitKind::NotEnoughMembers, None, None)
-            }
-            StartError::Recover(RecoverError::SameSlot { .. }) => (ExitKind::Damaged, None, None),
-            StartError::Recover(RecoverError::Write(_)) | StartError::MetadataLost => {
-                (ExitKind::IoError, None, None)
-            }
-        },
+        NotStarted::NoNvme { slot } => {
+            (ExitKind::NoDriver, Some(*slot), "Linux carries them from 5.19 on; or leave it out")
+        }
+        NotStarted::Engine(error) => next_step(error),
     };
-    let message = format!("the array does not start: {why}");
     let failure = match slot.and_then(|slot| chosen.path(slot)) {
         Some(path) => Failure {
             problems: vec![Problem::new(kind, path, why.to_string())],
             ..Failure::new(kind, "the array does not start")
         },
-        None => Failure::new(kind, message),
+        None => Failure::new(kind, format!("the array does not start: {why}")),
     };
-    match help {
-        Some(help) => failure.help(help),
-        None => failure,
+    failure.help(help)
+}
+
+/// What the engine's refusal means for an operator: the exit code, the member by its slot, and what to do next.
+fn next_step(error: &StartError) -> (ExitKind, Option<usize>, &'static str) {
+    const LEAVE_OUT: &str = "leave it out if the level can do without it";
+    match error {
+        StartError::Member { slot, .. }
+        | StartError::NotBegun { slot, .. }
+        | StartError::Recover(RecoverError::Member { slot, .. }) => {
+            (ExitKind::IoError, Some(*slot), LEAVE_OUT)
+        }
+        StartError::NoSuperblock { slot } => (
+            ExitKind::Damaged,
+            Some(*slot),
+            "leave it out if the level can do without it; its data is not below its write pointers",
+        ),
+        StartError::Changed { slot } => {
+            (ExitKind::MemberInUse, Some(*slot), "stop the other program, and start the array again")
+        }
+        StartError::OtherZones { slot, .. } => (ExitKind::BadGeometry, Some(*slot), LEAVE_OUT),
+        StartError::Plan(_) => {
+            (ExitKind::BadGeometry, None, "twill examine says what the superblock of each member names")
+        }
+        StartError::Limit(_) => {
+            (ExitKind::BadGeometry, None, "twill zones says which drive has which limits")
+        }
+        StartError::Recover(RecoverError::TooFewColumns { .. }) => (
+            ExitKind::NotEnoughMembers,
+            None,
+            "twill assemble --explain says which members are missing, stale or not yet whole",
+        ),
+        StartError::Recover(RecoverError::SameSlot { .. }) => {
+            (ExitKind::Damaged, None, "twill examine --segments says which member has which of them")
+        }
+        StartError::Recover(RecoverError::Write(_)) | StartError::MetadataLost => (
+            ExitKind::IoError,
+            None,
+            "twill events says which member failed; the next start goes on from there",
+        ),
     }
 }
