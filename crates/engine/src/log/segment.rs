@@ -56,6 +56,37 @@ pub struct StripePlace {
     pub blocks: u32,
 }
 
+impl StripePlace {
+    /// Which stripe of a segment of this shape it is.
+    pub fn key(&self, shape: &SegmentShape) -> StripeKey {
+        StripeKey::new(shape, DataOffset(self.start), self.id.into())
+    }
+}
+
+/// What tells a stripe from the others of its segment, and is the same on all of its columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StripeKey {
+    /// Where the drive chooses places: the group, and the id in it.
+    Appended {
+        /// The group.
+        group: u32,
+        /// The id.
+        id: u32,
+    },
+    /// Where the engine chooses them: that place.
+    At(DataOffset),
+}
+
+impl StripeKey {
+    /// Of a record that begins at `start`, of the stripe with this id.
+    pub fn new(shape: &SegmentShape, start: DataOffset, id: u32) -> Self {
+        match shape.is_append() {
+            true => StripeKey::Appended { group: shape.group_of(start), id },
+            false => StripeKey::At(start),
+        }
+    }
+}
+
 /// Room for a stripe where the engine chooses the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {

@@ -124,16 +124,7 @@ async fn targets(port: &LogPort<SimZones>) -> Vec<Target> {
                 if is_sealed || footer.is_some() {
                     return true;
                 }
-                let places = &counted.0;
-                let (shape, start) = (&header.shape, DataOffset::of_zone_block(record.block));
-                let start = start.expect("of the data region");
-                places.iter().any(|place| match shape.is_append() {
-                    true => {
-                        (shape.group_of(DataOffset(place.start)), u32::from(place.id))
-                            == (shape.group_of(start), record.descriptor.stripe.stripe)
-                    }
-                    false => place.start == start.0,
-                })
+                counted.0.iter().any(|place| place.key(&header.shape) == record.key(header))
             };
             let names = |block: u32| {
                 let Some(footer) = &footer else { return true };

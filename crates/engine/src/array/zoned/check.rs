@@ -28,14 +28,14 @@ use crate::log::recover::decide::is_void;
 use crate::log::recover::scan::{
     ColumnFound, HeaderFound, RecordFound, ZoneFound, read_blocks, read_footer, scan_column,
 };
-use crate::log::segment::{Segment, SegmentState, StripePlace};
+use crate::log::segment::{Segment, SegmentState, StripeKey, StripePlace};
 use crate::members::MemberState;
 use crate::mismatch::{BlockPlace, Checked, Mismatch, Outcome, Unit, Wrong};
 use crate::zone_device::{ZoneDevice, ZoneState};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Blocks that are read at once where a footer may be.
-const RUN_BLOCKS: u32 = 64;
+const RUN_BLOCKS: usize = 64;
 
 /// Checks superblock logs and segments from `state.next_stripe` on, a segment number, until `state` is no longer running.
 pub async fn check<D: ZoneDevice>(port: Rc<LogPort<D>>, state: Rc<RefCell<Option<ScrubState>>>) {
@@ -110,9 +110,6 @@ async fn check_superblocks<D: ZoneDevice>(port: &LogPort<D>) -> Checked {
     }
     checked
 }
-
-/// A stripe that counts: its group and its number in it, or, where the engine chose the place, 0 and its offset.
-type Key = (u32, u32);
 
 /// A column of a segment, as far as it can be read.
 struct Column {
@@ -225,14 +222,10 @@ fn keys(
     segment: &Segment,
     counted: Option<Vec<StripePlace>>,
     columns: &[Column],
-) -> Option<BTreeMap<Key, (u32, u32)>> {
+) -> Option<BTreeMap<StripeKey, (u32, u32)>> {
     let shape = segment.shape();
     if let Some(counted) = counted {
-        let key = |StripePlace { start, id, blocks }| {
-            let key =
-                if shape.is_append() { (shape.group_of(DataOffset(start)), id.into()) } else { (0, start) };
-            (key, (start, blocks))
-        };
+        let key = |place: StripePlace| (place.key(shape), (place.start, place.blocks));
         return Some(counted.into_iter().map(key).collect());
     }
     let mut keys = BTreeMap::new();
@@ -241,8 +234,7 @@ fn keys(
         let records =
             columns.iter().flat_map(|column| column.found.records.iter().map(move |own| (column, own)));
         let key = |(column, own): (&Column, &RecordFound)| {
-            let start = own.block - DataOffset(0).zone_block();
-            (key_of(&column.header, own), (start, own.blocks(&column.header)))
+            (own.key(&column.header), (own.start().0, own.blocks(&column.header)))
         };
         return (segment.state() == SegmentState::Sealed).then(|| records.map(key).collect());
     }
@@ -252,10 +244,9 @@ fn keys(
             // Out of band a footer names rows only: what it names of a record that some column has counts.
             Carrier::Oob => {
                 for record in &column.found.records {
-                    let (start, blocks) =
-                        (DataOffset::of_zone_block(record.block)?.0, record.blocks(&column.header));
-                    let key = key_of(&column.header, record);
-                    if columns.iter().any(|named| names(named, &key, start, blocks)) {
+                    let (start, blocks) = (record.start().0, record.blocks(&column.header));
+                    let key = record.key(&column.header);
+                    if columns.iter().any(|named| names(named, key, blocks)) {
                         keys.insert(key, (start, blocks));
                     }
                 }
@@ -266,7 +257,7 @@ fn keys(
 }
 
 /// The records whose descriptors a column's footer names. What it does not name is void.
-fn named_records(column: &Column) -> Vec<(Key, (u32, u32))> {
+fn named_records(column: &Column) -> Vec<(StripeKey, (u32, u32))> {
     let shape = &column.header.shape;
     let (mut records, mut next) = (Vec::new(), 0);
     let entries = column.footer().flat_map(|block| &block.entries);
@@ -276,37 +267,25 @@ fn named_records(column: &Column) -> Vec<(Key, (u32, u32))> {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
         let blocks = shape.plan().carrier.record_blocks(rows, shape.plan().columns.data());
         let (Some(blocks), true) = (blocks, offset >= next) else { continue };
-        let key = match shape.is_append() {
-            true => (shape.group_of(DataOffset(offset)), entry.stripe.into()),
-            false => (0, offset),
-        };
+        let key = StripeKey::new(shape, DataOffset(offset), entry.stripe.into());
         records.push((key, (offset, blocks)));
         next = offset + blocks;
     }
     records
 }
 
-fn key_of(header: &SegmentHeader, record: &RecordFound) -> Key {
-    let offset = DataOffset(record.block - DataOffset(0).zone_block());
-    match header.shape.is_append() {
-        true => (header.shape.group_of(offset), record.descriptor.stripe.stripe),
-        false => (0, offset.0),
-    }
-}
-
 /// Whether the footer of a column names a block of a stripe as something other than padding.
-fn names(column: &Column, key: &Key, start: u32, blocks: u32) -> bool {
-    let start = if column.header.shape.is_append() {
-        let own = column.found.records.iter().find(|record| key_of(&column.header, record) == *key);
-        match own {
-            Some(own) => own.block - DataOffset(0).zone_block(),
-            None => return false,
+fn names(column: &Column, key: StripeKey, blocks: u32) -> bool {
+    let start = match key {
+        StripeKey::At(start) => start,
+        StripeKey::Appended { .. } => {
+            let own = column.found.records.iter().find(|record| record.key(&column.header) == key);
+            let Some(own) = own else { return false };
+            own.start()
         }
-    } else {
-        start
     };
     let entries = column.footer().flat_map(|block| &block.entries);
-    entries.skip(start as usize).take(blocks as usize).any(|entry| match entry.part {
+    entries.skip(start.0 as usize).take(blocks as usize).any(|entry| match entry.part {
         FooterPart::Named(named) => !matches!(named.name, BlockName::Padding | BlockName::Descriptor(_)),
         FooterPart::Coded(_) => false,
     })
@@ -325,8 +304,8 @@ async fn check_footer<D: ZoneDevice>(
         return;
     }
     let whole = column.found.records.iter().filter(|record| record.is_whole);
-    let ends = whole.map(|own| own.block + own.blocks(&column.header));
-    let end_block = ends.max().unwrap_or(DataOffset(0).zone_block());
+    let whole: Vec<Range<u32>> = whole.map(|own| own.block..own.block + own.blocks(&column.header)).collect();
+    let end_block = whole.iter().map(|own| own.end).max().unwrap_or(DataOffset(0).zone_block());
     let others = columns.iter().filter_map(|other| other.footer().next());
     let length = others.map(|footer| footer.data_blocks).max();
     let first = length.map_or(end_block, |length| DataOffset(length).zone_block());
@@ -341,9 +320,15 @@ async fn check_footer<D: ZoneDevice>(
     };
     let Some(device) = port.device(column.slot) else { return };
     let capacity = port.shared.config.capacity_blocks;
-    // Behind a footer may stand records that a power cut left and that do not count: all of the zone is looked at.
-    for first in (DataOffset(0).zone_block()..capacity).step_by(RUN_BLOCKS as usize) {
-        let run = first..capacity.min(first + RUN_BLOCKS);
+    // Behind a footer may stand records that a power cut left and that do not count: all of the zone is looked at. But a block of a
+    // record whose checksums were right is no part of a footer, unless it stands where the footer should.
+    let mut is_record = vec![false; capacity as usize];
+    whole.iter().for_each(|own| is_record[own.start as usize..own.end as usize].fill(true));
+    let is_left = |block: &u32| !is_record[*block as usize] || is_sealed && expected.contains(block);
+    let left: Vec<u32> = (DataOffset(0).zone_block()..capacity).filter(is_left).collect();
+    let runs = left.chunk_by(|block, next| block + 1 == *next);
+    for run in runs.flat_map(|run| run.chunks(RUN_BLOCKS)) {
+        let (first, run) = (run[0], run[0]..run[0] + run.len() as u32);
         let mut wrong: Vec<u32> = Vec::new();
         match read_blocks(&*device, &port.pool, column.zone, first, run.len() as u32).await {
             Some(read) => {
@@ -370,14 +355,16 @@ async fn check_record<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     column: &Column,
-    (key, start, blocks): (Key, u32, u32),
+    (key, start, blocks): (StripeKey, u32, u32),
     checked: &mut Checked,
 ) -> Range<u32> {
-    let own = column.found.records.iter().find(|record| key_of(&column.header, record) == key);
+    let own = column.found.records.iter().find(|record| record.key(&column.header) == key);
     let Some(record) = own else {
-        let start = match &segment.table {
-            Some(table) => table.find(column.header.column, key.0, key.1 as u16),
-            None => Some(start),
+        let start = match (&segment.table, key) {
+            (Some(table), StripeKey::Appended { group, id }) => {
+                table.find(column.header.column, group, id as u16)
+            }
+            _ => Some(start),
         };
         let block = DataOffset(start.unwrap_or(0)).zone_block();
         let wrong = kind(column, block);

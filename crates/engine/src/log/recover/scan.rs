@@ -12,6 +12,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::device::DeviceError;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
+use crate::log::segment::StripeKey;
 use crate::zone_device::{Zone, ZoneDevice, ZoneOffset, ZoneState};
 use std::sync::Arc;
 
@@ -80,6 +81,16 @@ pub struct RecordFound {
 }
 
 impl RecordFound {
+    /// The block of the data region at which it begins.
+    pub fn start(&self) -> DataOffset {
+        DataOffset(self.block - HEADER_BLOCKS)
+    }
+
+    /// Which stripe of its segment it is of.
+    pub fn key(&self, header: &SegmentHeader) -> StripeKey {
+        StripeKey::new(&header.shape, self.start(), self.descriptor.stripe.stripe)
+    }
+
     /// Blocks of the record, as far as they were found where metadata lies out of band.
     pub fn blocks(&self, header: &SegmentHeader) -> u32 {
         match header.shape.plan().carrier {
