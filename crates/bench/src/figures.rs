@@ -299,7 +299,7 @@ impl Figures {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram) -> Self {
+    pub(crate) fn of(histogram: &Histogram) -> Self {
         Latency {
             mean: histogram.mean(),
             p50: histogram.quantile(0.5),

@@ -10,6 +10,7 @@ pub mod beside;
 mod bitmap;
 pub mod ceiling;
 mod clock;
+mod drive;
 mod error;
 pub mod figures;
 pub mod footprint;
@@ -31,6 +32,7 @@ pub mod table;
 pub mod trace;
 mod verify;
 mod workload;
+pub mod zoned;
 
 pub use error::Error;
 pub use random::Zipf;

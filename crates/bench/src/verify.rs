@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
+use engine::buffer::Gather;
+
 use crate::random::mix;
 use crate::workload::Request;
 
@@ -100,6 +102,13 @@ fn fill(block: u64, generation: u32, data: &mut [u8]) {
         };
         word.copy_from_slice(&value.to_le_bytes());
     }
+}
+
+/// What was read, in one piece.
+pub(crate) fn flat(gather: &Gather) -> Vec<u8> {
+    let mut bytes = vec![0; gather.len()];
+    gather.copy_to(&mut bytes);
+    bytes
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Copies {
         match &mut slots.get(slot).op {
             Op::MemoryWrite { region, data, offset } => region.write(*offset, data.slices()),
             Op::MemoryClear { region, offset, bytes, clearing } => {
-                region.clear(*offset, *bytes, clearing.may_unmap());
+                region.clear(*offset, *bytes, *clearing);
             }
             Op::MemoryFlush { region } => region.count_other(),
             Op::ZoneCopy(copy) => copy.make(),

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cost::Cost;
+use super::op::Clearing;
 
 /// Unit of addressing of a memory device: the smallest that members have.
 const LOGICAL_BLOCK_BYTES: u32 = 512;
@@ -60,6 +61,8 @@ pub struct Memory {
     info: DeviceInfo,
     counters: Mutex<Vec<Arc<Counters>>>,
     cost: Cost,
+    /// Discarded ranges keep their pages, and what they hold.
+    keeps_discarded: bool,
 }
 
 // SAFETY: the pointer is to a mapping of this struct's own; any thread may copy to and from it (second invariant).
@@ -93,18 +96,36 @@ impl Memory {
     /// # Errors
     /// No address space of this size, or less than a logical block.
     pub fn new(bytes: u64, name: String) -> io::Result<Arc<Self>> {
+        Self::map(bytes, name, false)
+    }
+
+    /// As [`Memory::new`], of a device that takes discards for a hint and does nothing: then no write pays for taking pages
+    /// from the system again, which drives know nothing of.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
+    pub fn that_keeps_discarded(bytes: u64, name: String) -> io::Result<Arc<Self>> {
+        Self::map(bytes, name, true)
+    }
+
+    fn map(bytes: u64, name: String, keeps_discarded: bool) -> io::Result<Arc<Self>> {
         let size_bytes = bytes - bytes % u64::from(LOGICAL_BLOCK_BYTES);
         let length = usize::try_from(size_bytes).ok().filter(|length| *length > 0);
         let length = length.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         let base = map(length)?;
-        let info =
-            DeviceInfo { size_bytes, logical_block_bytes: LOGICAL_BLOCK_BYTES, discard_zeroes: true, name };
+        let info = DeviceInfo {
+            size_bytes,
+            logical_block_bytes: LOGICAL_BLOCK_BYTES,
+            discard_zeroes: !keeps_discarded,
+            name,
+        };
         Ok(Arc::new(Memory {
             base,
             bytes: length,
             info,
             counters: Mutex::new(Vec::new()),
             cost: Cost::none(),
+            keeps_discarded,
         }))
     }
 
@@ -221,7 +242,16 @@ impl Copier {
     /// If the range is not inside the device.
     #[inline]
     pub fn write(&self, offset: u64, data: &[u8]) {
-        self.0.write_piece(offset, data);
+        self.write_part(offset, data, data.len());
+    }
+
+    /// As [`Copier::write`], of a part of a write of `total` bytes, whose length decides how it is copied.
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    #[inline]
+    pub fn write_part(&self, offset: u64, data: &[u8], total: usize) {
+        self.0.write_piece(offset, data, total);
         self.0.count_write(data.len() as u64);
     }
 
@@ -277,18 +307,20 @@ impl Region {
 
     #[inline]
     pub(crate) fn write(&self, offset: u64, data: &[Slice]) {
+        let total: usize = data.iter().map(Slice::len).sum();
         let mut at = offset;
         for slice in data {
-            self.write_piece(at, slice.bytes());
+            self.write_piece(at, slice.bytes(), total);
             at += slice.len() as u64;
         }
         self.count_write(at - offset);
     }
 
+    /// Copies a piece of a write of `total` bytes.
     #[inline]
-    fn write_piece(&self, at: u64, bytes: &[u8]) {
+    fn write_piece(&self, at: u64, bytes: &[u8], total: usize) {
         let to = self.at(at, bytes.len() as u64);
-        let is_cold = self.is_large && bytes.len() >= STREAM_BYTES && !self.recent.has(at);
+        let is_cold = self.is_large && total >= STREAM_BYTES && !self.recent.has(at);
         // SAFETY: `at` checked the range; the data is another allocation than the mapping.
         unsafe {
             match is_cold {
@@ -327,8 +359,12 @@ impl Region {
         self.memory.cost.ready_at(Instant::now(), is_read, bytes)
     }
 
-    /// Makes a range zero, by giving whole pieces back to the system if `unmap`.
-    pub(crate) fn clear(&self, offset: u64, bytes: u64, unmap: bool) {
+    /// Makes a range zero, by giving whole pieces back to the system where that is wanted.
+    pub(crate) fn clear(&self, offset: u64, bytes: u64, clearing: Clearing) {
+        if clearing == Clearing::Discard && self.memory.keeps_discarded {
+            return self.count_other();
+        }
+        let unmap = clearing.may_unmap();
         let end = offset + bytes;
         let (first, last) = (offset.next_multiple_of(UNMAP_BYTES).min(end), end - end % UNMAP_BYTES);
         if unmap && first < last {

@@ -58,6 +58,10 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
             let measured = bench::rebuild::measure(&rebuild.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::rebuild::Rebuild::words)?;
         }
+        Some(BenchCommand::Zoned(zoned)) => {
+            let measured = bench::zoned::measure(&zoned.plan(), &|line| eprintln!("{line}"));
+            output.print(&measured.map_err(|error| failure(&error))?, bench::zoned::ZonedFigures::words)?;
+        }
         Some(BenchCommand::Memory(memory)) => {
             let measured = bench::footprint::measure(&memory.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::footprint::Footprint::words)?;

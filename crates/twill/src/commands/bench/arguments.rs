@@ -47,6 +47,8 @@ pub enum BenchCommand {
     Files(FilesArguments),
     /// How fast a member is rebuilt without clients, beside plain writes of the same member.
     Rebuild(RebuildArguments),
+    /// What a write to a zoned array costs, in software zones in memory, beside the floor of the same stripes.
+    Zoned(ZonedBenchArguments),
     /// What arrays of 1 TB to 1 PB keep in memory.
     Memory(MemoryArguments),
 }
@@ -340,6 +342,73 @@ pub struct RebuildArguments {
     /// Overwrite members that hold something.
     #[arg(short, long)]
     pub force: bool,
+}
+
+/// Arguments of `bench zoned`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: random writes of 4 KiB to RAID-5 over four members, on one core and on two
+  twill bench zoned
+
+Example: the same while reclaim works
+  twill bench zoned --aged --runtime 5")]
+pub struct ZonedBenchArguments {
+    /// Members, of memory.
+    #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:4x2G")]
+    pub members: Vec<String>,
+    /// RAID level: 0, 4, 5, 6 or 10.
+    #[arg(short, long, default_value = "5")]
+    pub level: String,
+    /// write or randwrite, as in fio.
+    #[arg(long, default_value = "randwrite")]
+    pub rw: Work,
+    /// Bytes of a request.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "4K")]
+    pub bs: u64,
+    /// Requests in flight on each shard.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub iodepth: usize,
+    /// Threads that serve: each number in turn.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 2])]
+    pub shards: Vec<usize>,
+    /// Seconds of each run. Short enough that nothing is reclaimed meanwhile, unless --aged.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
+    pub runtime: f64,
+    /// Rounds; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Bytes of a software zone.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "32M")]
+    pub zone_size: u64,
+    /// Room for what is overwritten, in hundredths of the array's size.
+    #[arg(long, value_name = "PERCENT", default_value_t = 25)]
+    pub reserve: u32,
+    /// Fill the array and write it over at random first, so that reclaim works while it is measured.
+    #[arg(long)]
+    pub aged: bool,
+}
+
+impl ZonedBenchArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::zoned::Plan {
+        let array = Setting {
+            members: self.members.clone(),
+            level: self.level.clone(),
+            rw: self.rw,
+            bs: self.bs,
+            iodepth: self.iodepth,
+            runtime: self.runtime,
+            ramp: self.runtime / 5.0,
+            ..Setting::default()
+        };
+        bench::zoned::Plan {
+            runs: self.runs,
+            shards: self.shards.clone(),
+            array,
+            zone_bytes: self.zone_size,
+            reserve_percent: self.reserve,
+            aged: self.aged,
+        }
+    }
 }
 
 impl RebuildArguments {
