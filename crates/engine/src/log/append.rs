@@ -106,7 +106,7 @@ fn start<D: ZoneDevice>(
     for (column, slot, zone) in segment.zones() {
         let Some(zone) = zone else { continue }; // left out
         let block = id.is_none().then_some(offset.zone_block());
-        let record = &started.encoded.records[usize::from(column)];
+        let record = std::mem::take(&mut started.encoded.records[usize::from(column)]);
         if let Some(writing) = port.write(slot, zone, block, record, fua) {
             started.columns.push((column, slot, port.shared.members.exchanges(slot)));
             started.writing.push(writing);

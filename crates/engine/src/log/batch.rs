@@ -40,7 +40,6 @@ impl Outcome {
 }
 
 /// Blocks on their way into one stripe.
-#[derive(Default)]
 pub struct Batch {
     /// The blocks.
     pub blocks: Vec<StripeBlock>,
@@ -48,8 +47,18 @@ pub struct Batch {
     pub fua: bool,
     /// When the first arrived.
     pub since_ns: u64,
+    /// A task sends it when its time has come.
+    pub is_watched: bool,
     /// How it ends.
     pub outcome: Rc<Outcome>,
+}
+
+impl Batch {
+    /// Empty, begun now, for up to so many blocks.
+    pub fn new(since_ns: u64, room: usize) -> Self {
+        let blocks = Vec::with_capacity(room);
+        Batch { blocks, fua: false, since_ns, is_watched: false, outcome: Rc::default() }
+    }
 }
 
 /// The batches of one class of a shard.

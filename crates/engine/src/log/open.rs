@@ -352,7 +352,7 @@ async fn write_headers<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> R
             ZonePlace { set_uuid: config.set_uuid, device_uuid: port.shared.members.uuid(slot), zone };
         let block = segment.headers[usize::from(column)].encode(place);
         let record = plain_record(port, &block, segment);
-        let Some(write) = port.write(slot, zone, Some(0), &record, true) else { return Err(Blame::Member) };
+        let Some(write) = port.write(slot, zone, Some(0), record, true) else { return Err(Blame::Member) };
         columns.push((slot, port.shared.members.exchanges(slot)));
         writing.push(write);
     }
@@ -460,7 +460,7 @@ pub(super) async fn write_footer<D: ZoneDevice>(
     let per_write = (port.shared.config.record_bytes_max as usize / BLOCK_BYTES).max(1);
     for chunk in blocks.chunks(per_write) {
         let record = plain_record(port, &chunk.concat(), segment);
-        let Some(writing) = port.write(slot, zone, Some(at), &record, fua) else { return false };
+        let Some(writing) = port.write(slot, zone, Some(at), record, fua) else { return false };
         if let Err(error) = writing.await {
             port.judge_since(slot, exchanges, &error);
             return false;

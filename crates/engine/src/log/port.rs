@@ -118,13 +118,13 @@ impl<D: ZoneDevice> LogPort<D> {
         slot: usize,
         zone: u32,
         block: Option<u32>,
-        record: &Record,
+        record: Record,
         fua: bool,
     ) -> Option<Writing<D>> {
         let device = self.device(slot)?;
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(record.data.len() as u64);
-        let (data, metadata) = (record.data.clone(), record.metadata.clone());
+        let Record { data, metadata } = record;
         Some(match block {
             Some(block) => {
                 let at = u64::from(block) * BLOCK_BYTES as u64;

@@ -14,6 +14,13 @@ pub struct Slope {
     pub low: usize,
 }
 
+impl Slope {
+    /// Writers are not held back: there are more free segments than reclaim works for, or no mark.
+    pub fn is_flat(&self) -> bool {
+        self.free > self.low || self.low <= self.kept
+    }
+}
+
 /// Cost of a block before reclaim has freed any: 10 us, a hundred thousand blocks a second.
 const FIRST_NS: u64 = 10_000;
 /// The steepest cost, in what a freed block takes reclaim.
@@ -21,10 +28,11 @@ const STEEPEST: u64 = 8;
 
 /// Nanoseconds of all writers together for each block. `ns_per_block`: what a block that reclaim frees takes it, 0 if that is
 /// not known yet.
-pub fn block_cost_ns(Slope { free, kept, low }: Slope, ns_per_block: u64) -> u64 {
-    if free > low || low <= kept {
+pub fn block_cost_ns(slope: Slope, ns_per_block: u64) -> u64 {
+    if slope.is_flat() {
         return 0;
     }
+    let Slope { free, kept, low } = slope;
     let (left, all) = (free.saturating_sub(kept) as u64, (low + 1 - kept) as u64);
     let ns_per_block = if ns_per_block == 0 { FIRST_NS } else { ns_per_block };
     // 1 / all just below the mark, all / 1 with nothing left; equal half way.
