@@ -120,7 +120,7 @@ enum Command {
 enum Experiment {
     /// The update policies and --avoid-slow on members that pause, are shared with others, or neither.
     Adaptive(AdaptiveArguments),
-    /// Writes to zoned arrays in virtual time, beside what the drives' times alone allow: ZapRAID's experiments 1, 3, 4 and 6.
+    /// Writes to zoned arrays in virtual time, beside what the drives' times alone allow: ZapRAID's experiments 1, 3, 4, 6 and 7.
     Zoned(ZonedArguments),
 }
 

@@ -11,6 +11,7 @@ use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::DeviceError;
 use engine::error::VolumeError;
 use engine::executor::join_all;
+use engine::log::config::OpenCounts;
 use engine::volume::Space as _;
 use engine::zone_device::ZoneDevice as _;
 use host::device::memory::Memory;
@@ -67,6 +68,7 @@ impl ZonedMemory {
             small_blocks: None,
             large_blocks: None,
             group: None,
+            open: OpenCounts::ONE,
             reserve_percent,
             map_entry,
             carrier: None,

@@ -18,6 +18,48 @@ const RECORDS_LEAST: u32 = 2;
 /// Segments of which reclaim keeps one free beside the reserved ones.
 pub const SEGMENTS_PER_FREE: u32 = 50;
 
+/// How many segments each shard has open for client writes (the paper's Ns and Nl), one of them at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCounts {
+    /// With small records. None: small writes go to large segments.
+    pub small: u8,
+    /// With large records. None: large writes go to small segments.
+    pub large: u8,
+    /// Which of them are appended to, where drives choose places.
+    pub appends: Appends,
+}
+
+/// Which segments are appended to where drives choose places, and when (hybrid data management, Z8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appends {
+    /// All, always: the paper's ZoneAppend-Only.
+    Only,
+    /// The first small one, by stripes that find none of the other small segments idle: the paper's rule.
+    UnlessIdle,
+    /// A small one that is the only one. Drives take appends more slowly than writes: beside a few zones that are written in
+    /// order, which keep a drive busy by themselves, appends cost up to a quarter of the throughput (experiment 7).
+    IfAlone,
+}
+
+impl OpenCounts {
+    /// One of each.
+    pub const ONE: OpenCounts = OpenCounts { small: 1, large: 1, appends: Appends::IfAlone };
+
+    /// Segments of both kinds.
+    pub fn total(&self) -> u32 {
+        u32::from(self.small) + u32::from(self.large)
+    }
+
+    /// Of a class.
+    pub fn of(&self, class: Class) -> u8 {
+        match class {
+            Class::Small => self.small,
+            Class::Large => self.large,
+            Class::Reclaim | Class::Recovery => 1,
+        }
+    }
+}
+
 /// What is fixed while an array runs.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
@@ -39,6 +81,8 @@ pub struct LogConfig {
     pub record_blocks: [u16; 2],
     /// Longest records in a group of an append segment.
     pub group: u16,
+    /// Segments that each shard has open for client writes.
+    pub open: OpenCounts,
     /// Blocks after which parity moves on, before it is made whole groups.
     pub band_blocks: u32,
     /// How the map numbers places.
@@ -64,11 +108,36 @@ impl LogConfig {
         RESERVED_SEGMENTS + self.slots().div_ceil(SEGMENTS_PER_FREE) as usize
     }
 
-    /// How the zones of a segment over `members` members are divided.
+    /// How the zones of a segment are written, the `index`th of its class that a shard has open.
+    ///
+    /// Where drives choose places, appends keep many small records in flight at one zone. Long records do as well in order, one
+    /// at a time, and need no groups, no table of places and no padding to whole records; so does what reclaim moves.
+    pub fn access_of(&self, class: Class, index: usize) -> Access {
+        let is_first = class == Class::Small && index == 0;
+        let is_appended = match self.open.appends {
+            Appends::Only => true,
+            Appends::UnlessIdle => is_first,
+            Appends::IfAlone => is_first && self.open.small == 1,
+        };
+        match self.access {
+            Access::Append if !is_appended => Access::Sequential,
+            access => access,
+        }
+    }
+
+    /// How the zones of the first segment of a class over `members` members are divided.
     ///
     /// # Errors
     /// A value is out of bounds for this width.
     pub fn shape(&self, class: Class, members: u8) -> Result<SegmentShape, ShapeFault> {
+        self.shape_of(class, self.access_of(class, 0), members)
+    }
+
+    /// How the zones of a segment over `members` members that is written in one way are divided.
+    ///
+    /// # Errors
+    /// A value is out of bounds for this width.
+    pub fn shape_of(&self, class: Class, access: Access, members: u8) -> Result<SegmentShape, ShapeFault> {
         let columns = Columns::new(self.level, members).ok_or_else(|| ShapeFault {
             field: "width",
             found: format!("{members} columns"),
@@ -77,20 +146,13 @@ impl LogConfig {
         let blocks = self.record_blocks[usize::from(class != Class::Small)];
         let blocks = self.carrier.whole_record(blocks.into(), columns.data()).unwrap_or(blocks.into());
         let record_blocks = blocks as u16;
-        let group = if self.access == Access::Append { self.group } else { 0 };
+        let group = if access == Access::Append { self.group } else { 0 };
         let unit = if group > 0 { u32::from(group) * blocks } else { blocks };
         let band_blocks = match group {
             0 => self.band_blocks.max(unit),
             _ => self.band_blocks.div_ceil(unit).max(1) * unit,
         };
-        let plan = SegmentPlan {
-            columns,
-            access: self.access,
-            carrier: self.carrier,
-            record_blocks,
-            group,
-            band_blocks,
-        };
+        let plan = SegmentPlan { columns, access, carrier: self.carrier, record_blocks, group, band_blocks };
         let shape = SegmentShape::new(plan, self.capacity_blocks)?;
         let records = shape.data_blocks() / blocks;
         if group > 0 && records < RECORDS_LEAST {

@@ -1,14 +1,14 @@
 //! The life of a segment while the array serves: opened with durable headers, closed when it is full or a column failed,
 //! sealed by its footers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
 use layout::units::Slot;
-use layout::zoned::{Class, DataOffset, SegmentColumn, SegmentHeader, ZonePlace};
+use layout::zoned::{Access, Class, DataOffset, SegmentColumn, SegmentHeader, ZonePlace};
 use smallvec::SmallVec;
 
 use super::config::{LogConfig, RECOVERY_SEGMENTS, RESERVED_SEGMENTS};
@@ -40,10 +40,50 @@ enum Current {
     Open(Arc<Segment>),
 }
 
+impl Current {
+    /// Whether nothing is in flight there, where the engine chooses places.
+    fn is_idle(&self) -> bool {
+        match self {
+            Current::None => true,
+            Current::Opening(_) => false,
+            Current::Open(segment) => segment.is_idle(),
+        }
+    }
+}
+
+/// A shard's open segments of one class.
+struct OpenClass {
+    segments: Box<[RefCell<Current>]>,
+    /// Where the search for the next one begins.
+    next: Cell<usize>,
+    /// The drives choose the places in the first one, and the engine in the others.
+    is_mixed: bool,
+}
+
+impl OpenClass {
+    fn new(config: &LogConfig, class: Class) -> Self {
+        let segments: Box<[_]> = (0..config.open.of(class)).map(|_| RefCell::default()).collect();
+        let is_mixed = segments.len() > 1 && config.access_of(class, 0) != config.access_of(class, 1);
+        OpenClass { segments, next: Cell::new(0), is_mixed }
+    }
+
+    /// The segment of the next stripe: in turn. Where the first one is appended to: an idle one of the others, in turn, else the
+    /// first one (ZapRAID 3.3).
+    fn choose(&self) -> usize {
+        let first = usize::from(self.is_mixed);
+        let (from, count) = (self.next.get(), self.segments.len() - first);
+        let is_free = |at: &usize| !self.is_mixed || self.segments[*at].borrow().is_idle();
+        let chosen = (0..count).map(|step| first + (from + step) % count).find(is_free);
+        if chosen.is_some() {
+            self.next.set((from + 1) % count);
+        }
+        chosen.unwrap_or(0)
+    }
+}
+
 /// A shard's open segments.
-#[derive(Default)]
 pub struct OpenSegments {
-    classes: [RefCell<Current>; 3],
+    classes: [OpenClass; 3],
 }
 
 /// What a segment is opened for, as an index.
@@ -56,7 +96,14 @@ fn index(class: Class) -> usize {
 }
 
 impl OpenSegments {
-    /// The shard's open segment of a class. Opens one where there is none, or where the one there is takes no more stripes.
+    /// None is open.
+    pub fn new(config: &LogConfig) -> Self {
+        let classes = [Class::Small, Class::Large, Class::Reclaim].map(|class| OpenClass::new(config, class));
+        OpenSegments { classes }
+    }
+
+    /// The shard's open segment for the next stripe of a class. Opens one where there is none, or where the one there is takes
+    /// no more stripes.
     ///
     /// # Errors
     /// No zone is free, or the array cannot do without a member that failed.
@@ -65,7 +112,9 @@ impl OpenSegments {
         port: &Rc<LogPort<D>>,
         class: Class,
     ) -> Result<Arc<Segment>, VolumeError> {
-        let current = &self.classes[index(class)];
+        let at = self.classes[index(class)].choose();
+        let current = &self.classes[index(class)].segments[at];
+        let access = port.shared.config.access_of(class, at);
         loop {
             let found = match &*current.borrow() {
                 Current::Open(segment) if takes_stripes(port, segment) => return Ok(Arc::clone(segment)),
@@ -74,7 +123,7 @@ impl OpenSegments {
                 Current::None => Some(None),
             };
             let Some(full) = found else {
-                self.opened(class).await;
+                opened(current).await;
                 continue;
             };
             *current.borrow_mut() = Current::Opening(Vec::new());
@@ -82,7 +131,7 @@ impl OpenSegments {
                 let port_of_task = Rc::clone(port);
                 port.executor.spawn(async move { close_segment(&port_of_task, &full).await });
             }
-            let opened = open_segment(port, class).await;
+            let opened = open_segment(port, class, access).await;
             let state = opened.as_ref().map_or(Current::None, |segment| Current::Open(Arc::clone(segment)));
             let Current::Opening(waiting) = current.replace(state) else { unreachable!("one task opens") };
             waiting.into_iter().for_each(Waker::wake);
@@ -90,21 +139,13 @@ impl OpenSegments {
         }
     }
 
-    async fn opened(&self, class: Class) {
-        let mut is_first = true;
-        std::future::poll_fn(|context| match &mut *self.classes[index(class)].borrow_mut() {
-            Current::Opening(waiting) if std::mem::take(&mut is_first) => {
-                waiting.push(context.waker().clone());
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
-        })
-        .await;
+    fn all(&self) -> impl Iterator<Item = &RefCell<Current>> {
+        self.classes.iter().flat_map(|class| &class.segments)
     }
 
     /// Closes the open segments: what is written next goes to segments of the members that are in use now.
     pub async fn renew<D: ZoneDevice>(&self, port: &Rc<LogPort<D>>) {
-        for current in &self.classes {
+        for current in self.all() {
             let open = match &*current.borrow() {
                 Current::Open(segment) => Arc::clone(segment),
                 Current::None | Current::Opening(_) => continue,
@@ -116,13 +157,26 @@ impl OpenSegments {
 
     /// Closes all segments, and writes their footers: the array stops cleanly.
     pub async fn close_all<D: ZoneDevice>(&self, port: &Rc<LogPort<D>>) {
-        for current in &self.classes {
+        for current in self.all() {
             let taken = current.take();
             if let Current::Open(segment) = taken {
                 close_segment(port, &segment).await;
             }
         }
     }
+}
+
+/// Waits for the task that opens a segment.
+async fn opened(current: &RefCell<Current>) {
+    let mut is_first = true;
+    std::future::poll_fn(|context| match &mut *current.borrow_mut() {
+        Current::Opening(waiting) if std::mem::take(&mut is_first) => {
+            waiting.push(context.waker().clone());
+            Poll::Pending
+        }
+        _ => Poll::Ready(()),
+    })
+    .await;
 }
 
 /// Z-I15: new stripes go only to segments all of whose columns, but those left out, are in sync, and that leave out none
@@ -185,12 +239,13 @@ fn narrow_fits(config: &LogConfig, members: usize, live: u64) -> bool {
 pub async fn open_segment<D: ZoneDevice>(
     port: &LogPort<D>,
     class: Class,
+    access: Access,
 ) -> Result<Arc<Segment>, VolumeError> {
     for _ in 0..TRIES_MAX {
         let number = take_number(port).await?;
         let (columns, taken, exchanges) = take_zones(port, class).await?;
         port.shared.members.note_columns(taken.zones.len(), columns.len() - taken.zones.len());
-        let header = header(port, class, number, &columns, &taken)?;
+        let header = header(port, (class, access), number, &columns, &taken)?;
         let segment = Arc::new(Segment::new(&header, SegmentState::Open));
         match write_headers(port, &segment).await {
             Ok(()) if is_current(port, &segment, &exchanges) => {
@@ -314,13 +369,13 @@ async fn take_zones<D: ZoneDevice>(
 
 fn header<D: ZoneDevice>(
     port: &LogPort<D>,
-    class: Class,
+    (class, access): (Class, Access),
     segment: u64,
     columns: &[(usize, bool)],
     taken: &Taken,
 ) -> Result<SegmentHeader, VolumeError> {
     let config = &port.shared.config;
-    let shape = config.shape(class, columns.len() as u8);
+    let shape = config.shape_of(class, access, columns.len() as u8);
     let shape =
         shape.map_err(|fault| VolumeError::Io { reason: format!("a segment cannot be made: {fault}") })?;
     let mut zones = taken.zones.iter().copied();

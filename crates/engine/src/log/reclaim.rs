@@ -164,7 +164,10 @@ fn victims<D: ZoneDevice>(engine: &LogEngine<D>, refused: &[u32]) -> Vec<Arc<Seg
     let all = table.all();
     let copy_room = all.iter().map(|segment| room_of(segment)).min().unwrap_or(0);
     // The emptied entry takes a row, and where drives choose places a whole stripe.
-    let list = if engine.is_append { engine.stripe_blocks(Class::Reclaim) } else { engine.data_columns() };
+    let list = match engine.pads_to_whole(Class::Reclaim) {
+        true => engine.stripe_blocks(Class::Reclaim),
+        false => engine.data_columns(),
+    };
     let chosen = choose(all.iter().filter_map(candidate).collect(), copy_room, list as u64);
     chosen.into_iter().filter_map(|slot| table.get(slot)).collect()
 }

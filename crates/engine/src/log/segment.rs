@@ -243,6 +243,11 @@ impl Segment {
         self.progress.lock().damaged.clone()
     }
 
+    /// Whether none of its stripes is in flight, where the engine chooses the place.
+    pub fn is_idle(&self) -> bool {
+        self.progress.lock().out.is_empty()
+    }
+
     /// Reserves room for up to `blocks` data blocks where the engine chooses the place, in the order of calls. None: the
     /// segment is full or closed.
     pub fn reserve(&self, blocks: usize) -> Option<Room> {

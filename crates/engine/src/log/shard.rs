@@ -19,9 +19,9 @@ pub struct LogEngine<D> {
     pub open: OpenSegments,
     batches: [Batches; 2],
     /// Requests of at least this many blocks go to large segments (the paper's Cl).
-    pub large_from: usize,
-    /// Whether the drives choose places.
-    pub is_append: bool,
+    large_from: usize,
+    /// Whether the drives choose the places of small stripes, and of others.
+    is_append: [bool; 2],
     /// Data blocks of the longest stripe, small and large.
     stripe_blocks: [usize; 2],
     data_columns: usize,
@@ -39,12 +39,27 @@ impl<D: ZoneDevice> LogEngine<D> {
         let (small, large) = (shape(Class::Small), shape(Class::Large));
         let data_columns = usize::from(small.plan().columns.data());
         let stripe_blocks = [small, large].map(|shape| shape.rows_max() as usize * data_columns);
-        let is_append = small.is_append();
+        let is_append = [small.is_append(), large.is_append()];
         let batches = [Batches::new(config.fill_wait), Batches::new(config.fill_wait)];
-        let large_from = large.rows_max() as usize;
-        let open = OpenSegments::default();
+        let large_from = match (config.open.small, config.open.large) {
+            (0, _) => 0,
+            (_, 0) => usize::MAX,
+            _ => large.rows_max() as usize,
+        };
+        let open = OpenSegments::new(config);
         port.shared.members.serve();
         LogEngine { port: Rc::new(port), open, batches, large_from, is_append, stripe_blocks, data_columns }
+    }
+
+    /// The class that a request of this many blocks is written to.
+    pub(super) fn class_of(&self, blocks: usize) -> Class {
+        if blocks < self.large_from { Class::Small } else { Class::Large }
+    }
+
+    /// Whether stripes of a class have all rows, with padding where there are too few blocks: of appended ones all are alike.
+    /// Small ones that go to a segment that is written in order need no more rows than their blocks fill.
+    pub(super) fn pads_to_whole(&self, class: Class) -> bool {
+        self.is_append[usize::from(class != Class::Small)]
     }
 
     /// The batches of a class.

@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use layout::geometry::Level;
 use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
 
-use super::config::LogConfig;
+use super::config::{LogConfig, OpenCounts};
 use super::dispatch::FillWait;
 use super::engine::LogSet;
 use super::join::{Joining, exchange};
@@ -103,6 +103,8 @@ pub(crate) struct Shape {
     pub(crate) carrier: Carrier,
     /// Blocks of the longest small and large record.
     pub(crate) record_blocks: [u16; 2],
+    /// Segments that the shard has open.
+    pub(crate) open: OpenCounts,
     /// Zones that a drive keeps open at most.
     pub(crate) open_max: Option<u32>,
 }
@@ -117,6 +119,7 @@ pub(crate) const RAID5: Shape = Shape {
     entry: MapEntryBytes::Eight,
     carrier: Carrier::Inband,
     record_blocks: [4, 8],
+    open: OpenCounts::ONE,
     open_max: Some(8),
 };
 
@@ -189,6 +192,7 @@ impl World {
             capacity_blocks,
             record_blocks: shape.record_blocks,
             group: 3,
+            open: shape.open,
             band_blocks: 12,
             map: MapShape::new(shape.entry, 2 * shape.members as u8, capacity_blocks).expect("a shape"),
             logical_blocks: shape.logical_blocks,

@@ -47,7 +47,7 @@ pub async fn write_blocks<D: ZoneDevice>(
         lbas.for_each(|lba| shared.map.end(lba));
         return Err(used_up());
     };
-    let class = if count < engine.large_from { Class::Small } else { Class::Large };
+    let class = engine.class_of(count);
     let blocks = lbas.zip(slices).map(|(lba, data)| StripeBlock::new(BlockName::User(lba), sequence, data));
     let outcomes = fill(engine, class, blocks, fua);
     let mut result = Ok(());
@@ -118,9 +118,10 @@ fn send_if_due<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
         Some(batch) => {
             let data = engine.data_columns();
             let padding = batch.blocks.len().next_multiple_of(data) - batch.blocks.len();
-            // A stripe needs no more rows than its blocks fill, but in an append segment, where all are alike.
-            let padding =
-                if engine.is_append { engine.stripe_blocks(class) - batch.blocks.len() } else { padding };
+            let padding = match engine.pads_to_whole(class) {
+                true => engine.stripe_blocks(class) - batch.blocks.len(),
+                false => padding,
+            };
             let in_flight = batches.in_flight.get();
             let is_full = batch.blocks.len() >= engine.stripe_blocks(class);
             let padding_blocks = if is_full { 0 } else { padding.max(1) as u64 };

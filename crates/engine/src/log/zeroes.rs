@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use layout::zoned::{BlockName, Class, ZeroesEntry};
+use layout::zoned::{BlockName, ZeroesEntry};
 
 use super::encode::StripeBlock;
 use super::shard::LogEngine;
@@ -35,7 +35,7 @@ pub async fn zero_blocks<D: ZoneDevice>(
         let entry = ZeroesEntry { lba: part.start, blocks, is_lost: false, sequence };
         let contents = Slice::from_bytes(&ZeroesEntry::encode_all(&[entry]));
         let block = StripeBlock::new(BlockName::Zeroes, sequence, contents);
-        for outcome in fill(engine, Class::Small, std::iter::once(block), fua) {
+        for outcome in fill(engine, engine.class_of(1), std::iter::once(block), fua) {
             outcome.ended().await?;
         }
         range.apply(sequence, |old| shared.unmapped(old));

@@ -1,6 +1,6 @@
 //! What a seed draws: the array, its drives, the load, and what goes wrong.
 
-use engine::log::config::LogConfig;
+use engine::log::config::{Appends, LogConfig, OpenCounts};
 use engine::log::dispatch::FillWait;
 use engine::log::zone_budget;
 use engine::zone_device::{ZoneAccess, ZonedInfo};
@@ -59,6 +59,7 @@ pub(super) struct Scenario {
     pub(super) entry: MapEntryBytes,
     pub(super) record_blocks: [u16; 2],
     pub(super) group: u16,
+    pub(super) open: OpenCounts,
     pub(super) band_blocks: u32,
     pub(super) open_max: Option<u32>,
     /// The drives allow one active zone less than they say.
@@ -127,20 +128,24 @@ impl Scenario {
             state => state,
         };
         let small = random.pick(&[1, 2, 3, 4]);
+        let appends = random.pick(&[Appends::IfAlone, Appends::IfAlone, Appends::UnlessIdle, Appends::Only]);
+        let (small_open, large_open) = random.pick(&[(1, 1), (1, 1), (2, 1), (3, 0), (1, 2), (0, 2)]);
+        let open = OpenCounts { small: small_open, large: large_open, appends };
         let mut scenario = Scenario {
             level,
             members,
             access,
             carrier: if oob { Carrier::Oob } else { Carrier::Inband },
             unit: if oob { 4096 } else { random.pick(&[512, 4096]) },
-            zones: random.between(12, 20) as u32,
+            zones: random.between(12, 20) as u32 + 2 * open.total().saturating_sub(2) * shards as u32,
             zone_blocks: random.pick(&[16, 20, 27, 40]),
             logical_blocks: random.between(8, 40),
             entry: random.pick(&[MapEntryBytes::Eight, MapEntryBytes::Eight, MapEntryBytes::Four]),
             record_blocks: [small.max(2), random.pick(&[4, 6, 8])],
             group: random.pick(&[1, 2, 3, 4]),
+            open,
             band_blocks: random.pick(&[4, 8, 12, 100]),
-            open_max: limited.then(|| zone_budget::wanted(2 * shards as u32)),
+            open_max: limited.then(|| zone_budget::wanted(open.total() * shards as u32)),
             limits_lie: false,
             fill_wait: random.pick(&[
                 FillWait::Auto,
@@ -174,7 +179,7 @@ impl Scenario {
             u64::from(shape.rows()) * u64::from(shape.plan().columns.data())
         });
         // What stays open, and what each of a few crashes in a row costs: the rest of every open segment.
-        let open = 2 * scenario.shards + 2;
+        let open = scenario.open.total() as usize * scenario.shards + 2;
         let segments = (config.slots() as usize).checked_sub(config.low_segments() + 2 * open)?;
         let room = segments as u64 * blocks[0].min(blocks[1]);
         scenario.logical_blocks = (room * 100 / random.pick(&[125, 150, 200])).min(120);
@@ -242,6 +247,7 @@ impl Scenario {
             capacity_blocks: self.zone_blocks,
             record_blocks: self.record_blocks,
             group: self.group,
+            open: self.open,
             band_blocks: self.band_blocks,
             map: MapShape::new(self.entry, 2 * self.members as u8, self.zone_blocks).expect("a shape"),
             logical_blocks: self.logical_blocks,

@@ -23,6 +23,13 @@ pub struct ZonedArguments {
     /// Records of a stripe group, in which drives choose the places of appends [default: 256, or what fits].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub group: Option<u16>,
+    /// Segments with small records that each thread has open (the paper's Ns); 0: small writes go to large ones. Where drives choose
+    /// places, the first is written by appends and the others in order [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
+    pub open_small: Option<u8>,
+    /// Segments with large records that each thread has open (the paper's Nl); 0: large writes go to small ones [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
+    pub open_large: Option<u8>,
     /// Room for what is overwritten, in hundredths of the array's size [default: 25].
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub reserve: Option<u32>,

@@ -5,6 +5,7 @@ use layout::zoned::{Columns, Epoch, MapEntryBytes, MemberState as Row, Superbloc
 use super::assemble::{ZonedAssembly, ZonedCandidate, ZonedRefusal, assemble_zoned};
 use super::plan::{DeviceZones, NewZonedArray, RESERVE_PERCENT, Wanted, plan};
 use crate::array::assemble::Verdict;
+use crate::log::config::OpenCounts;
 use crate::zone_device::{ZoneAccess, ZonedInfo};
 use layout::geometry::Level;
 
@@ -28,6 +29,7 @@ pub(super) fn wanted(level: Level, width: u8) -> Wanted {
         small_blocks: None,
         large_blocks: None,
         group: None,
+        open: OpenCounts::ONE,
         reserve_percent: RESERVE_PERCENT,
         map_entry: MapEntryBytes::Eight,
         carrier: None,

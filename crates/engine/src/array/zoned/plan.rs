@@ -6,7 +6,7 @@ use layout::zoned::{
 };
 
 use crate::limits::BLOCK_BYTES;
-use crate::log::config::{LogConfig, RESERVED_SEGMENTS, SEGMENTS_PER_FREE, SUPERBLOCK_ZONES};
+use crate::log::config::{LogConfig, OpenCounts, RESERVED_SEGMENTS, SEGMENTS_PER_FREE, SUPERBLOCK_ZONES};
 use crate::log::dispatch::FillWait;
 use crate::log::zone_budget::{self, LimitTooLow};
 use crate::zone_device::{ZoneAccess, ZonedInfo};
@@ -21,8 +21,6 @@ const GROUPS_LEAST: u32 = 4;
 const BAND_RECORDS: u16 = 16;
 /// Room for what is overwritten, in hundredths of what clients see.
 pub const RESERVE_PERCENT: u32 = 25;
-/// Open segments of one shard: a small and a large one.
-pub const OPEN_SEGMENTS: u32 = 2;
 /// Segments of which one may be open for user writes: more shards than that leave too little for data.
 const SEGMENTS_PER_OPEN: u32 = 8;
 /// Numbers of segments that a start reserves.
@@ -39,6 +37,8 @@ pub struct Wanted {
     pub large_blocks: Option<u16>,
     /// Records of a group.
     pub group: Option<u16>,
+    /// Segments that each shard has open.
+    pub open: OpenCounts,
     /// Room for what is overwritten, in hundredths of what clients see.
     pub reserve_percent: u32,
     /// Bytes of an entry of the map.
@@ -105,7 +105,7 @@ pub enum PlanRefusal {
     },
     /// Too few zones.
     #[error(
-        "{name} has {zones} zones; {least} are needed: two for superblocks, {RESERVED_SEGMENTS} in reserve, two open, and the rest for data"
+        "{name} has {zones} zones; {least} are needed: two for superblocks, {RESERVED_SEGMENTS} in reserve, those that are open, and the rest for data"
     )]
     TooFewZones {
         /// The device.
@@ -141,7 +141,7 @@ pub fn plan(wanted: &Wanted, devices: &[DeviceZones]) -> Result<(ArrayPlan, Memb
     let carrier = carrier(wanted, devices)?;
     for DeviceZones { name, zoned, .. } in devices {
         let limit = zone_budget::limit(zoned.open_max, zoned.active_max);
-        zone_budget::check(OPEN_SEGMENTS, limit)
+        zone_budget::check(wanted.open.total(), limit)
             .map_err(|too_low| PlanRefusal::Limit { name: name.clone(), too_low })?;
     }
     let [small_blocks, large_blocks] = records(wanted, devices, carrier, &zones)?;
@@ -155,8 +155,8 @@ pub fn plan(wanted: &Wanted, devices: &[DeviceZones]) -> Result<(ArrayPlan, Memb
         large_blocks,
         group: group(wanted, &zones, large_blocks),
         band_blocks: large_blocks.saturating_mul(BAND_RECORDS),
-        open_small: 1,
-        open_large: 1,
+        open_small: wanted.open.small,
+        open_large: wanted.open.large,
         map_entry: wanted.map_entry,
         map_columns: width.saturating_mul(2),
     };
@@ -168,7 +168,7 @@ pub fn plan(wanted: &Wanted, devices: &[DeviceZones]) -> Result<(ArrayPlan, Memb
         segment_blocks = segment_blocks.min(u64::from(shape.rows()) * data);
     }
     let slots = config.slots();
-    let kept = RESERVED_SEGMENTS as u32 + OPEN_SEGMENTS + slots.div_ceil(SEGMENTS_PER_FREE);
+    let kept = RESERVED_SEGMENTS as u32 + wanted.open.total() + slots.div_ceil(SEGMENTS_PER_FREE);
     if slots <= kept {
         let least = SUPERBLOCK_ZONES + kept + 1;
         let shortest = devices.iter().min_by_key(|device| device.zoned.zones).expect("columns");
@@ -281,14 +281,19 @@ fn group(wanted: &Wanted, zones: &MemberZones, large_blocks: u16) -> u16 {
     wanted.group.unwrap_or_else(|| GROUP.min(u16::try_from(most).unwrap_or(u16::MAX)))
 }
 
-/// How many shards can serve an array of this superblock, of `wanted`, over members with these limits of zones: each has a small
-/// and a large segment open (Z-I9), and on small members segments are few. At least one; [`check_shards`] refuses.
-pub fn shards(wanted: usize, zones: u32, limits: impl IntoIterator<Item = Option<u32>>) -> usize {
-    let limit = limits.into_iter().flatten().min();
-    let by_zones = (zones.saturating_sub(SUPERBLOCK_ZONES) / SEGMENTS_PER_OPEN / OPEN_SEGMENTS).max(1);
+/// How many shards can serve an array, of `wanted`, over members with this many zones and these limits of them: each has `open`
+/// segments (Z-I9), and on small members segments are few. At least one; [`check_shards`] refuses.
+pub fn shards(
+    wanted: usize,
+    open: OpenCounts,
+    zones: u32,
+    limits: impl IntoIterator<Item = Option<u32>>,
+) -> usize {
+    let (open, limit) = (open.total(), limits.into_iter().flatten().min());
+    let by_zones = (zones.saturating_sub(SUPERBLOCK_ZONES) / SEGMENTS_PER_OPEN / open).max(1);
     let fits = |shards: &usize| {
-        let shards = u32::try_from(*shards).unwrap_or(u32::MAX / OPEN_SEGMENTS);
-        shards <= by_zones && zone_budget::check(OPEN_SEGMENTS * shards, limit).is_ok()
+        let shards = u32::try_from(*shards).unwrap_or(u32::MAX);
+        shards <= by_zones && zone_budget::check(open.saturating_mul(shards), limit).is_ok()
     };
     (1..=wanted).rev().find(fits).unwrap_or(1)
 }
@@ -298,7 +303,7 @@ pub fn shards(wanted: usize, zones: u32, limits: impl IntoIterator<Item = Option
 /// # Errors
 /// A drive allows fewer zones.
 pub fn check_shards(shards: usize, config: &LogConfig) -> Result<(), LimitTooLow> {
-    let open = OPEN_SEGMENTS.saturating_mul(u32::try_from(shards).unwrap_or(u32::MAX));
+    let open = config.open.total().saturating_mul(u32::try_from(shards).unwrap_or(u32::MAX));
     zone_budget::check(open, config.zone_limits.iter().flatten().min().copied())
 }
 
@@ -321,6 +326,11 @@ pub fn config(superblock: &Superblock) -> Result<LogConfig, PlanRefusal> {
     Ok(config)
 }
 
+/// The segments that each shard has open.
+pub fn open_of(plan: &ArrayPlan) -> OpenCounts {
+    OpenCounts { small: plan.open_small, large: plan.open_large, ..OpenCounts::ONE }
+}
+
 fn config_of(
     plan: &ArrayPlan,
     zones: &MemberZones,
@@ -340,6 +350,7 @@ fn config_of(
         capacity_blocks: zones.capacity_blocks,
         record_blocks: [plan.small_blocks, plan.large_blocks],
         group: plan.group,
+        open: open_of(plan),
         band_blocks: plan.band_blocks.into(),
         map,
         logical_blocks: plan.logical_blocks,

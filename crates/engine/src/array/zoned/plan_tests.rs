@@ -117,7 +117,7 @@ fn shards_are_as_many_as_the_drives_have_zones_for() {
         (1, 1026, vec![None], 1),
     ] {
         assert_eq!(
-            shards(wanted, zones, limits.clone()),
+            shards(wanted, OpenCounts::ONE, zones, limits.clone()),
             expected,
             "{wanted} over {zones} zones, {limits:?}"
         );

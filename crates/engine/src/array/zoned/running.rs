@@ -164,7 +164,8 @@ impl<D: ZoneDevice> Running<D> {
         let said = self.said.superblock();
         check_zones(&**device, &said.zones)?;
         let zoned = device.zoned();
-        zone_budget::check(2 * self.shared().counters.len() as u32, limit(zoned.open_max, zoned.active_max))?;
+        let open = self.shared().config.open.total() * self.shared().counters.len() as u32;
+        zone_budget::check(open, limit(zoned.open_max, zoned.active_max))?;
         if zoned.record_bytes_max < self.shared().config.record_bytes_max {
             return Err(NotJoined::ShortRecords { bytes: zoned.record_bytes_max });
         }

@@ -127,7 +127,10 @@ impl<D: ZoneDevice> Writer<'_, D> {
         while !rest.is_empty() {
             let segment = match &self.segment {
                 Some(segment) => Arc::clone(segment),
-                None => open_segment(self.port, Class::Recovery).await?,
+                None => {
+                    let access = self.port.shared.config.access_of(Class::Recovery, 0);
+                    open_segment(self.port, Class::Recovery, access).await?
+                }
             };
             self.segment = Some(Arc::clone(&segment));
             let Some((reserved, count)) = reserve(&segment, rest.len()).await else {

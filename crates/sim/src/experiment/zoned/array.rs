@@ -8,7 +8,7 @@ use std::rc::Rc;
 use engine::buffer::{Buffer, Gather, Pool, Slice};
 use engine::counters::Counters;
 use engine::executor::Executor;
-use engine::log::config::LogConfig;
+use engine::log::config::{LogConfig, OpenCounts};
 use engine::log::dispatch::{FILL_WAIT_NS, FillWait};
 use engine::log::engine::LogSet;
 use engine::log::port::{LogPlatform, LogPort};
@@ -19,7 +19,7 @@ use engine::zone_device::{ZoneAccess, ZonedInfo};
 use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
 
 use super::drive::TimedZones;
-use super::point::{Mode, Point, Speed};
+use super::point::{MIX_KIB_MAX, Mode, Point, Sizes, Speed};
 use crate::experiment::member::Timeline;
 use crate::random::Random;
 use crate::world::pending;
@@ -59,10 +59,14 @@ struct Clients {
     requests: u64,
     time: Rc<Timeline>,
     random: Random,
+    sizes: Sizes,
+    /// Of the longest request.
     data: Slice,
     begun: Cell<u64>,
     ended: Cell<u64>,
     latencies_ns: RefCell<Vec<u64>>,
+    /// Of the requests that count.
+    bytes: Cell<u64>,
     /// When the first request that counts ended.
     counts_from_ns: Cell<u64>,
 }
@@ -76,10 +80,12 @@ pub(super) fn run(point: &Point, requests: u64) -> Speed {
         requests,
         time: Rc::clone(&time),
         random: Random::new(1),
-        data: Buffer::new(usize::from(point.request_blocks()) * BLOCK as usize).freeze(),
+        sizes: point.sizes(3),
+        data: Buffer::new(usize::from(point.request_kib.max(MIX_KIB_MAX)) << 10).freeze(),
         begun: Cell::new(0),
         ended: Cell::new(0),
         latencies_ns: RefCell::default(),
+        bytes: Cell::new(0),
         counts_from_ns: Cell::new(0),
     });
     let (own, of) = (Rc::clone(&clients), executor.clone());
@@ -98,24 +104,28 @@ pub(super) fn run(point: &Point, requests: u64) -> Speed {
     }
     let elapsed_ns = time.now_ns() - clients.counts_from_ns.get();
     executor.abandon();
-    Speed::of(clients.latencies_ns.take(), u64::from(point.request_blocks()) * BLOCK, elapsed_ns)
+    Speed::of(clients.latencies_ns.take(), clients.bytes.get(), elapsed_ns)
 }
 
 impl Clients {
     /// The first tenth of the requests does not count.
     async fn client(self: Rc<Self>, set: Rc<LogSet<TimedZones>>) {
-        let blocks = u64::from(self.point.request_blocks());
         while self.begun.get() < self.requests {
             self.begun.set(self.begun.get() + 1);
             let since_ns = self.time.now_ns();
+            let blocks = self.sizes.next_blocks();
             let offset = self.random.below(LOGICAL_BLOCKS / blocks) * blocks * BLOCK;
-            set.write(offset, Gather::from(self.data.clone()), false).await.expect("nothing fails here");
+            let data = Gather::from(self.data.part(0, (blocks * BLOCK) as usize));
+            set.write(offset, data, false).await.expect("nothing fails here");
             let ended = self.ended.get() + 1;
             self.ended.set(ended);
             let warming = self.requests / 10;
             match ended {
                 _ if ended == warming => self.counts_from_ns.set(self.time.now_ns()),
-                _ if ended > warming => self.latencies_ns.borrow_mut().push(self.time.now_ns() - since_ns),
+                _ if ended > warming => {
+                    self.latencies_ns.borrow_mut().push(self.time.now_ns() - since_ns);
+                    self.bytes.set(self.bytes.get() + blocks * BLOCK);
+                }
                 _ => {}
             }
         }
@@ -164,8 +174,9 @@ fn config(point: &Point) -> LogConfig {
         carrier: Carrier::Oob,
         zones: ZONES,
         capacity_blocks: ZONE_BLOCKS,
-        record_blocks: [point.chunk_blocks(); 2],
+        record_blocks: point.chunk_blocks(),
         group: point.mode.group().unwrap_or(0),
+        open: OpenCounts { small: point.open[0], large: point.open[1], appends: point.mode.appends() },
         band_blocks: 256,
         map: MapShape::new(MapEntryBytes::Eight, 2 * point.members, ZONE_BLOCKS).expect("a shape"),
         logical_blocks: LOGICAL_BLOCKS,

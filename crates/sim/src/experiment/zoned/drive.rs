@@ -1,6 +1,8 @@
-//! A zoned drive that takes time and keeps its zones' states, but no contents.
+//! A zoned drive that takes time and keeps its zones' states, but no contents. Writes in order are sent to a zone one after the
+//! other, as those of the kernel's zoned drives are: what waits for its zone keeps nothing else of the drive busy.
 
 use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::future::{Ready, ready};
 use std::ops::Range;
 use std::rc::Rc;
@@ -12,19 +14,24 @@ use engine::zone_device::timing::{DriveModel, DriveTiming, Timed};
 use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 
 use crate::experiment::member::Timeline;
-use crate::world::{Pending, pending};
+use crate::world::{Filler, Pending, pending};
 
 pub(super) struct TimedZones {
     info: DeviceInfo,
     zoned: ZonedInfo,
     time: Rc<Timeline>,
-    drive: RefCell<Drive>,
+    drive: Rc<RefCell<Drive>>,
 }
 
 struct Drive {
     states: ZoneStates,
     timing: DriveTiming,
+    /// The writes of each zone that wait for those before them; a zone is there while a write of it is under way.
+    lanes: HashMap<u32, VecDeque<Write>>,
 }
+
+/// A write that waits: bytes, and whoever waits for its answer.
+type Write = (u64, Filler<Result<(), DeviceError>>, Result<(), DeviceError>);
 
 impl TimedZones {
     pub(super) fn new(zoned: ZonedInfo, model: DriveModel, time: &Rc<Timeline>) -> Rc<Self> {
@@ -34,9 +41,13 @@ impl TimedZones {
             discard_zeroes: false,
             name: "a zoned drive that takes time".to_owned(),
         };
-        let drive =
-            Drive { states: ZoneStates::new(&zoned), timing: DriveTiming::new(model, zoned.zones, 1) };
-        Rc::new(TimedZones { info, zoned, time: Rc::clone(time), drive: RefCell::new(drive) })
+        let drive = Drive {
+            states: ZoneStates::new(&zoned),
+            timing: DriveTiming::new(model, zoned.zones, 1),
+            lanes: HashMap::new(),
+        };
+        let drive = Rc::new(RefCell::new(drive));
+        Rc::new(TimedZones { info, zoned, time: Rc::clone(time), drive })
     }
 
     /// Takes its time, and then answers.
@@ -107,8 +118,18 @@ impl ZoneDevice for TimedZones {
 
     fn write_at(&self, to: ZoneOffset, data: Gather, _metadata: Option<Slice>, _fua: bool) -> Self::Changed {
         let bytes = data.len() as u64;
-        let written = self.drive.borrow_mut().states.write(to.zone, to.in_zone_bytes, bytes);
-        self.after(Timed::Write(to.zone, bytes), written.map_err(|kind| error(kind, "write")))
+        let (pending, filler) = pending();
+        let mut drive = self.drive.borrow_mut();
+        let written = drive.states.write(to.zone, to.in_zone_bytes, bytes);
+        let write = (bytes, filler, written.map_err(|kind| error(kind, "write")));
+        if let Some(waiting) = drive.lanes.get_mut(&to.zone) {
+            waiting.push_back(write);
+        } else {
+            drive.lanes.insert(to.zone, VecDeque::new());
+            drop(drive);
+            send(&self.drive, &self.time, to.zone, write);
+        }
+        pending
     }
 
     fn read_metadata(&self, _from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
@@ -119,6 +140,21 @@ impl ZoneDevice for TimedZones {
         let changed = self.drive.borrow_mut().states.change(zone, change);
         self.after(Timed::Change(change), changed.map_err(|kind| error(kind, "change")))
     }
+}
+
+/// Sends a write, and those that wait for it when it has returned.
+fn send(drive: &Rc<RefCell<Drive>>, time: &Rc<Timeline>, zone: u32, (bytes, filler, answer): Write) {
+    let now_ns = time.now_ns();
+    let done_ns = drive.borrow_mut().timing.done_at_ns(now_ns, Timed::Write(zone, bytes));
+    let (of, clock) = (Rc::clone(drive), Rc::clone(time));
+    time.after(done_ns - now_ns, move || {
+        filler.fill(answer);
+        let next = of.borrow_mut().lanes.get_mut(&zone).and_then(VecDeque::pop_front);
+        match next {
+            Some(next) => send(&of, &clock, zone, next),
+            None => drop(of.borrow_mut().lanes.remove(&zone)),
+        }
+    });
 }
 
 fn error(kind: DeviceErrorKind, operation: &'static str) -> DeviceError {

@@ -1,16 +1,16 @@
-//! A point without the engine: stripes, groups and the drives' times as an event simulation. It says what these times allow.
+//! A point without the engine: stripes, segments, groups and the drives' times as an event simulation. It says what these times
+//! allow.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use engine::log::config::Appends;
 use engine::log::dispatch::FILL_WAIT_NS;
 use engine::zone_device::timing::{DriveTiming, Timed};
 
-use super::point::{Mode, Point, Speed};
+use super::point::{Mode, Point, Sizes, Speed};
 
 const BLOCK: u64 = 4096;
-/// The one zone of each drive that is written.
-const ZONE: u32 = 0;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -20,67 +20,88 @@ enum Event {
     Due { stripe: usize },
 }
 
+/// A request, until all stripes that it has blocks in have returned.
+struct Request {
+    since_ns: u64,
+    stripes: u32,
+    bytes: u64,
+}
+
 /// A stripe, from its first request on.
-#[derive(Default)]
 struct Stripe {
-    /// When each of its requests came.
-    since_ns: Vec<u64>,
+    requests: Vec<usize>,
     blocks: u64,
+    /// Of which class.
+    class: usize,
+    /// Which segment of its class it went to.
+    segment: usize,
     group: u64,
 }
 
-struct Model<'a> {
-    point: &'a Point,
-    drives: Vec<DriveTiming>,
-    stripes: Vec<Stripe>,
-    events: BinaryHeap<Reverse<(u64, Event)>>,
-    /// Stripes that wait for the group before theirs.
+/// An open segment: the same zone of each drive.
+struct Segment {
+    zone: u32,
+    is_appended: bool,
+    /// Stripes that wait for the group before theirs; in order, for the stripe before.
     waiting: VecDeque<usize>,
     group: u64,
     reserved: u32,
     outstanding: u32,
+}
+
+/// Small or large stripes.
+struct Class {
+    chunk_blocks: u64,
+    segments: Vec<Segment>,
+    next: usize,
+    /// The stripe that takes more blocks.
+    open: usize,
     in_flight: u32,
+}
+
+struct Model<'a> {
+    point: &'a Point,
+    sizes: Sizes,
+    drives: Vec<DriveTiming>,
+    requests: Vec<Request>,
+    stripes: Vec<Stripe>,
+    classes: [Class; 2],
+    events: BinaryHeap<Reverse<(u64, Event)>>,
 }
 
 /// Runs a point to its end.
 pub(super) fn run(point: &Point, requests: u64) -> Speed {
-    let drives = (0..point.members).map(|_| DriveTiming::new(point.drive(), 1, 1)).collect();
-    let mut model = Model {
-        point,
-        drives,
-        stripes: vec![Stripe::default()],
-        events: BinaryHeap::new(),
-        waiting: VecDeque::new(),
-        group: 0,
-        reserved: 0,
-        outstanding: 0,
-        in_flight: 0,
-    };
+    let mut model = Model::new(point);
     (0..point.depth).for_each(|_| model.request(0));
-    let (mut latencies_ns, mut ended, mut counts_from_ns) = (Vec::new(), 0, 0);
+    let (mut latencies_ns, mut ended, mut bytes, mut counts_from_ns) = (Vec::new(), 0, 0, 0);
     loop {
         let Reverse((now_ns, event)) = model.events.pop().expect("requests are under way");
         let stripe = match event {
             Event::Due { stripe } => {
-                if stripe + 1 == model.stripes.len() && model.stripes[stripe].blocks > 0 {
-                    model.send_open(now_ns);
+                let class = model.stripes[stripe].class;
+                if model.classes[class].open == stripe {
+                    model.send_open(class, now_ns);
                 }
                 continue;
             }
             Event::Returned { stripe } => stripe,
         };
         model.returned(now_ns, stripe);
-        let since_ns = std::mem::take(&mut model.stripes[stripe].since_ns);
-        for since_ns in since_ns {
+        for request in std::mem::take(&mut model.stripes[stripe].requests) {
+            let Request { since_ns, stripes, bytes: of_request } = &mut model.requests[request];
+            *stripes -= 1;
+            if *stripes > 0 {
+                continue;
+            }
             ended += 1;
             if ended == requests / 10 {
                 counts_from_ns = now_ns;
             } else if ended > requests / 10 {
-                latencies_ns.push(now_ns - since_ns);
+                latencies_ns.push(now_ns - *since_ns);
+                bytes += *of_request;
             }
             if ended == requests {
-                let request_bytes = u64::from(point.request_blocks()) * BLOCK;
-                return Speed::of(latencies_ns, request_bytes, now_ns - counts_from_ns);
+                return Speed::of(latencies_ns, bytes, now_ns - counts_from_ns);
             }
             model.request(now_ns);
         }
@@ -88,55 +109,136 @@ pub(super) fn run(point: &Point, requests: u64) -> Speed {
 }
 
 impl Model<'_> {
-    /// A request comes, and fills the open stripe. None here is longer than a chunk, so each is in one stripe.
+    fn new(point: &Point) -> Model<'_> {
+        let mut zones = 0;
+        let mut stripes = Vec::new();
+        let classes = [0, 1].map(|class| {
+            let count = point.open[class];
+            let segments = (0..count).map(|index| {
+                zones += 1;
+                let is_appended = match point.mode {
+                    Mode::ZoneWrite => false,
+                    mode => match mode.appends() {
+                        Appends::Only => true,
+                        Appends::UnlessIdle => (class, index) == (0, 0),
+                        Appends::IfAlone => class == 0 && count == 1,
+                    },
+                };
+                Segment {
+                    zone: zones - 1,
+                    is_appended,
+                    waiting: VecDeque::new(),
+                    group: 0,
+                    reserved: 0,
+                    outstanding: 0,
+                }
+            });
+            let segments = segments.collect();
+            stripes.push(Stripe { requests: Vec::new(), blocks: 0, class, segment: 0, group: 0 });
+            let chunk_blocks = point.chunk_blocks()[class].into();
+            Class { chunk_blocks, segments, next: 0, open: class, in_flight: 0 }
+        });
+        let drives = (0..point.members).map(|_| DriveTiming::new(point.drive(), zones, 1)).collect();
+        let sizes = point.sizes(1);
+        Model { point, sizes, drives, requests: Vec::new(), stripes, classes, events: BinaryHeap::new() }
+    }
+
+    /// A request comes, and fills the open stripe of its class, and those that follow.
     fn request(&mut self, now_ns: u64) {
-        let (open, room) = (self.stripes.len() - 1, self.stripe_blocks());
-        let stripe = &mut self.stripes[open];
-        stripe.since_ns.push(now_ns);
-        stripe.blocks += u64::from(self.point.request_blocks());
-        match stripe.blocks {
-            blocks if blocks >= room => self.send_open(now_ns),
-            // `auto` sends at once what nothing is in flight before.
-            _ if self.point.mode == Mode::Twill && self.in_flight == 0 => self.send_open(now_ns),
-            blocks if blocks == u64::from(self.point.request_blocks()) => {
+        let mut left = self.sizes.next_blocks();
+        let class = self.class_of(left);
+        let (request, bytes) = (self.requests.len(), left * BLOCK);
+        self.requests.push(Request { since_ns: now_ns, stripes: 0, bytes });
+        let room = self.stripe_blocks(class);
+        while left > 0 {
+            let open = self.classes[class].open;
+            let stripe = &mut self.stripes[open];
+            let taken = left.min(room - stripe.blocks);
+            let is_first = stripe.blocks == 0;
+            stripe.requests.push(request);
+            stripe.blocks += taken;
+            left -= taken;
+            self.requests[request].stripes += 1;
+            if self.stripes[open].blocks == room {
+                self.send_open(class, now_ns);
+            } else if is_first {
                 self.events.push(Reverse((now_ns + FILL_WAIT_NS, Event::Due { stripe: open })));
             }
-            _ => {}
+        }
+        self.send_if_alone(class, now_ns);
+    }
+
+    fn class_of(&self, blocks: u64) -> usize {
+        match self.point.open {
+            [0, _] => 1,
+            [_, 0] => 0,
+            _ => usize::from(blocks >= self.classes[1].chunk_blocks),
         }
     }
 
-    fn stripe_blocks(&self) -> u64 {
-        u64::from(self.point.data_chunks()) * u64::from(self.point.chunk_blocks())
+    fn stripe_blocks(&self, class: usize) -> u64 {
+        u64::from(self.point.data_chunks()) * self.classes[class].chunk_blocks
     }
 
-    fn send_open(&mut self, now_ns: u64) {
-        self.waiting.push_back(self.stripes.len() - 1);
-        self.stripes.push(Stripe::default());
-        self.in_flight += 1;
-        self.send(now_ns);
+    /// `auto` sends at once what nothing is in flight before.
+    fn send_if_alone(&mut self, class: usize, now_ns: u64) {
+        let Class { in_flight, open, .. } = self.classes[class];
+        if self.point.mode == Mode::Twill && in_flight == 0 && self.stripes[open].blocks > 0 {
+            self.send_open(class, now_ns);
+        }
     }
 
-    /// Sends what may go: a group begins when the one before has returned.
-    fn send(&mut self, now_ns: u64) {
-        while let Some(stripe) = self.waiting.front().copied() {
-            if let Some(group) = self.point.mode.group() {
-                if self.reserved == u32::from(group) {
-                    if self.outstanding > 0 {
-                        return;
-                    }
-                    (self.group, self.reserved) = (self.group + 1, 0);
+    fn send_open(&mut self, class: usize, now_ns: u64) {
+        let segment = self.choose(class);
+        let of_class = &mut self.classes[class];
+        let stripe = std::mem::replace(&mut of_class.open, self.stripes.len());
+        of_class.segments[segment].waiting.push_back(stripe);
+        of_class.in_flight += 1;
+        self.stripes[stripe].segment = segment;
+        self.stripes.push(Stripe { requests: Vec::new(), blocks: 0, class, segment: 0, group: 0 });
+        self.send(class, segment, now_ns);
+    }
+
+    /// In turn; where the first is appended to an idle one of the others, else the first.
+    fn choose(&mut self, class: usize) -> usize {
+        let Class { segments, next, .. } = &mut self.classes[class];
+        let is_mixed = segments.iter().any(|segment| segment.is_appended != segments[0].is_appended);
+        let (first, count) = if is_mixed { (1, segments.len() - 1) } else { (0, segments.len()) };
+        let is_idle = |at: &usize| segments[*at].outstanding == 0 && segments[*at].waiting.is_empty();
+        let is_free = |at: &usize| !is_mixed || is_idle(at);
+        let chosen = (0..count).map(|step| first + (*next + step) % count).find(is_free);
+        if chosen.is_some() {
+            *next = (*next + 1) % count;
+        }
+        chosen.unwrap_or(0)
+    }
+
+    /// Sends what may go: a group begins when the one before has returned, and a write in order when that before has.
+    fn send(&mut self, class: usize, segment: usize, now_ns: u64) {
+        let chunk_bytes = self.classes[class].chunk_blocks * BLOCK;
+        let data = u64::from(self.point.data_chunks());
+        let of_segment = &mut self.classes[class].segments[segment];
+        while let Some(stripe) = of_segment.waiting.front().copied() {
+            if let Some(group) = self.point.mode.group().filter(|_| of_segment.is_appended)
+                && of_segment.reserved == u32::from(group)
+            {
+                if of_segment.outstanding > 0 {
+                    return;
                 }
-                self.reserved += 1;
-                self.outstanding += 1;
+                (of_segment.group, of_segment.reserved) = (of_segment.group + 1, 0);
             }
-            self.waiting.pop_front();
-            self.stripes[stripe].group = self.group;
-            let bytes = u64::from(self.point.chunk_blocks()) * BLOCK;
+            if !of_segment.is_appended && of_segment.outstanding > 0 {
+                return;
+            }
+            of_segment.reserved += 1;
+            of_segment.outstanding += 1;
+            of_segment.waiting.pop_front();
+            self.stripes[stripe].group = of_segment.group;
             // In order a stripe has only the rows that it needs.
-            let rows = self.stripes[stripe].blocks.div_ceil(u64::from(self.point.data_chunks())) * BLOCK;
-            let operation = match self.point.mode {
-                Mode::ZoneWrite => Timed::Write(ZONE, rows),
-                Mode::Append { .. } | Mode::Twill => Timed::Append(ZONE, bytes),
+            let rows = self.stripes[stripe].blocks.div_ceil(data) * BLOCK;
+            let operation = match of_segment.is_appended {
+                false => Timed::Write(of_segment.zone, rows),
+                true => Timed::Append(of_segment.zone, chunk_bytes),
             };
             let done = self.drives.iter_mut().map(|drive| drive.done_at_ns(now_ns, operation));
             let done_ns = done.max().expect("an array has members");
@@ -145,18 +247,12 @@ impl Model<'_> {
     }
 
     fn returned(&mut self, now_ns: u64, stripe: usize) {
-        self.in_flight -= 1;
-        if self.point.mode.group().is_some() {
-            assert_eq!(
-                self.stripes[stripe].group, self.group,
-                "a group begins when the one before has returned"
-            );
-            self.outstanding -= 1;
-        }
-        self.send(now_ns);
-        let open = self.stripes.len() - 1;
-        if self.point.mode == Mode::Twill && self.in_flight == 0 && self.stripes[open].blocks > 0 {
-            self.send_open(now_ns);
-        }
+        let Stripe { class, segment, group, .. } = self.stripes[stripe];
+        self.classes[class].in_flight -= 1;
+        let of_segment = &mut self.classes[class].segments[segment];
+        assert_eq!(group, of_segment.group, "a group begins when the one before has returned");
+        of_segment.outstanding -= 1;
+        self.send(class, segment, now_ns);
+        self.send_if_alone(class, now_ns);
     }
 }

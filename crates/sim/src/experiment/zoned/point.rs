@@ -1,11 +1,13 @@
 //! A point of an experiment, and what is measured there.
 
+use engine::log::config::Appends;
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
 use layout::zoned::Columns;
 use serde::Serialize;
 
 use crate::experiment::quantile_us;
+use crate::random::Random;
 
 /// Stripes of the largest group of 16 KiB chunks: more than a run writes.
 pub(super) const GROUP_MAX: u16 = 16_384;
@@ -25,7 +27,8 @@ pub enum Mode {
         /// Stripes of a group.
         group: u16,
     },
-    /// As ZapRAID, but a stripe that is not full goes as soon as no other is in flight.
+    /// As ZapRAID, but a stripe that is not full goes as soon as no other is in flight, and several small segments are all written
+    /// in order.
     Twill,
 }
 
@@ -40,6 +43,15 @@ impl Mode {
         }
     }
 
+    /// Which segments are appended to.
+    pub(super) fn appends(self) -> Appends {
+        match self {
+            Mode::Append { group: GROUP_MAX } => Appends::Only,
+            Mode::ZoneWrite | Mode::Append { .. } => Appends::UnlessIdle,
+            Mode::Twill => Appends::IfAlone,
+        }
+    }
+
     pub(super) fn words(self) -> String {
         match self {
             Mode::ZoneWrite => "zone write".to_owned(),
@@ -50,7 +62,7 @@ impl Mode {
     }
 }
 
-/// One point: random writes of one size to one open segment, a fixed number of them in flight.
+/// One point: random writes, a fixed number of them in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Number of the paper's experiment.
@@ -62,9 +74,11 @@ pub struct Point {
     pub members: u8,
     /// How zones are written.
     pub mode: Mode,
-    /// KiB of a chunk.
-    pub chunk_kib: u16,
-    /// KiB of a request.
+    /// Open segments with small and with large chunks (Ns and Nl).
+    pub open: [u8; 2],
+    /// KiB of a small chunk, and of a large one.
+    pub chunk_kib: [u16; 2],
+    /// KiB of a request. 0: three of four have 4 KiB, and one 16 KiB.
     pub request_kib: u16,
     /// Requests in flight.
     pub depth: u32,
@@ -73,12 +87,13 @@ pub struct Point {
 }
 
 impl Point {
-    pub(super) fn chunk_blocks(&self) -> u16 {
-        self.chunk_kib / BLOCK_KIB
+    pub(super) fn chunk_blocks(&self) -> [u16; 2] {
+        self.chunk_kib.map(|kib| kib / BLOCK_KIB)
     }
 
-    pub(super) fn request_blocks(&self) -> u16 {
-        self.request_kib / BLOCK_KIB
+    /// The lengths of the requests, in order.
+    pub(super) fn sizes(&self, seed: u64) -> Sizes {
+        Sizes { blocks: u64::from(self.request_kib / BLOCK_KIB), random: Random::new(seed) }
     }
 
     pub(super) fn drive(&self) -> DriveModel {
@@ -88,6 +103,26 @@ impl Point {
     /// Data chunks of a stripe.
     pub(super) fn data_chunks(&self) -> u8 {
         Columns::new(self.level, self.members).expect("a level has columns for it").data()
+    }
+}
+
+/// Lengths of requests.
+pub(super) struct Sizes {
+    /// 0: mixed.
+    blocks: u64,
+    random: Random,
+}
+
+/// KiB of the longest request of a mix.
+pub(super) const MIX_KIB_MAX: u16 = 16;
+
+impl Sizes {
+    pub(super) fn next_blocks(&self) -> u64 {
+        match self.blocks {
+            0 if self.random.one_in(4) => (MIX_KIB_MAX / BLOCK_KIB).into(),
+            0 => 1,
+            blocks => blocks,
+        }
     }
 }
 
@@ -107,9 +142,9 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// From the latency of each request, the bytes of a request, and the time that all of them took together.
-    pub(super) fn of(mut latencies_ns: Vec<u64>, request_bytes: u64, elapsed_ns: u64) -> Speed {
-        let mib = (latencies_ns.len() as u64 * request_bytes) as f64 / f64::from(1 << 20);
+    /// From the latency of each request, and the bytes and the time of all of them together.
+    pub(super) fn of(mut latencies_ns: Vec<u64>, bytes: u64, elapsed_ns: u64) -> Speed {
+        let mib = bytes as f64 / f64::from(1 << 20);
         latencies_ns.sort_unstable();
         Speed {
             mib_per_s: mib / (elapsed_ns as f64 / 1e9),

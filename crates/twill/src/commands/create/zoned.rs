@@ -5,6 +5,7 @@ mod members;
 mod write;
 
 use engine::array::zoned::plan::{DeviceZones, NewZonedArray, PlanRefusal, RESERVE_PERCENT, Wanted, plan};
+use engine::log::config::OpenCounts;
 use layout::geometry::Level;
 use layout::md_superblock::display_uuid;
 use layout::zoned::{Access, BLOCK_BYTES, Carrier, Columns, MapEntryBytes};
@@ -76,6 +77,8 @@ pub fn check_not_given(zoned: &ZonedArguments) -> Result<(), Failure> {
         ("--small-chunk", zoned.small_chunk.is_some()),
         ("--large-chunk", zoned.large_chunk.is_some()),
         ("--group", zoned.group.is_some()),
+        ("--open-small", zoned.open_small.is_some()),
+        ("--open-large", zoned.open_large.is_some()),
         ("--reserve", zoned.reserve.is_some()),
         ("--map-entry", zoned.map_entry.is_some()),
         ("--carrier", zoned.carrier.is_some()),
@@ -182,11 +185,22 @@ fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
         blocks.map(Some).ok_or_else(|| bad(format!("{option} is a multiple of 4K, below 256M")))
     };
     let zoned = &arguments.zoned;
+    let open = OpenCounts {
+        small: zoned.open_small.unwrap_or(OpenCounts::ONE.small),
+        large: zoned.open_large.unwrap_or(OpenCounts::ONE.large),
+        ..OpenCounts::ONE
+    };
+    if open.total() == 0 {
+        let failure =
+            Failure::new(ExitKind::Usage, "--open-small 0 and --open-large 0: nothing could be written");
+        return Err(failure.help("leave one of them out"));
+    }
     Ok(Wanted {
         columns,
         small_blocks: blocks(zoned.small_chunk, "--small-chunk")?,
         large_blocks: blocks(zoned.large_chunk, "--large-chunk")?,
         group: zoned.group,
+        open,
         reserve_percent: zoned.reserve.unwrap_or(RESERVE_PERCENT),
         map_entry: match zoned.map_entry {
             Some(4) => MapEntryBytes::Four,

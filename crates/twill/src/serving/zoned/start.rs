@@ -45,9 +45,14 @@ impl ManagedZones {
             let (open_max, active_max) = member.limits();
             zone_budget::limit(open_max, active_max)
         });
-        let shards = plan::shards(options.shards, array.speaker.zones.zones, limits);
+        let shards = plan::shards(
+            options.shards,
+            plan::open_of(&array.speaker.plan),
+            array.speaker.zones.zones,
+            limits,
+        );
         if shards < options.shards {
-            tracing::info!(shards, "fewer shards than asked for: each keeps two zones of every member open");
+            tracing::info!(shards, "fewer shards than asked for: each keeps zones of every member open");
         }
         let options = &ServeOptions { shards, ..options.clone() };
         let log = Arc::new(EventLog::of(&set_uuid));
