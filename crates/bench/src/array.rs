@@ -22,7 +22,7 @@ use host::device::memory::Memory;
 use host::device::{DeviceSpec, OpenOptions, SharedDevice};
 use host::shard::{ShardContext, ShardOptions, Shards};
 use layout::geometry::Geometry;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use crate::clock::now_ns;
 use crate::setting::{Consistency, Setting};
@@ -121,7 +121,7 @@ impl Array {
         let stages = Arc::new(StageTimes::new(setting.shards));
         let shared = shared(setting, geometry, &stages);
         let fitted = |(slot, device): (Slot, &SharedDevice)| {
-            let member = MemberDevice { device: device.clone(), data_offset_bytes: 0 };
+            let member = MemberDevice { device: device.clone(), data_offset: DeviceOffset::START };
             (!setting.fail.contains(&slot)).then_some(member)
         };
         let members: Vec<Option<MemberDevice>> = Slot::all().zip(devices).map(fitted).collect();
@@ -293,7 +293,7 @@ fn zero(shards: &Shards, device: &SharedDevice) -> Result<(), Error> {
         for at in (0..size).step_by(ZEROED_BYTES as usize) {
             let bytes = ZEROED_BYTES.min(size - at);
             on_shard
-                .write_zeroes(at, bytes, true)
+                .write_zeroes(DeviceOffset::new(at), bytes, true)
                 .await
                 .map_err(|error| Error::Request(error.to_string()))?;
         }

@@ -15,7 +15,7 @@ use host::device::{HostDevice, SharedDevice};
 use host::shard::ShardContext;
 use layout::geometry::Geometry;
 use layout::md_bitmap::Mapping;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use crate::setting::{BitmapMapping, Setting};
 
@@ -101,7 +101,7 @@ impl Bitmap {
             for device in self.in_use() {
                 let size = device.info().size_bytes / ROOM_BYTES * ROOM_BYTES;
                 let offset = size - ROOM_BYTES + (page * PAGE_BYTES) as u64;
-                writes.push(device.write(offset, bytes.clone().into(), on));
+                writes.push(device.write(DeviceOffset::new(offset), bytes.clone().into(), on));
             }
         }
         join_all(writes).await.into_iter().collect()

@@ -13,7 +13,7 @@ use engine::executor::join_all;
 use host::device::HostDevice;
 use host::shard::ShardContext;
 use layout::geometry::Geometry;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 use serde::Serialize;
 
 use crate::Error;
@@ -148,11 +148,11 @@ async fn operate(
         let places = device.info().size_bytes / raw.operation_bytes;
         let offset = random.below(places.max(1)) * raw.operation_bytes;
         if random.below(100) < u64::from(raw.read_percent) {
-            let (read, result) = device.read(offset, buffer).await;
+            let (read, result) = device.read(DeviceOffset::new(offset), buffer).await;
             buffer = read;
             result?;
         } else {
-            device.write(offset, data.clone().into(), false).await?;
+            device.write(DeviceOffset::new(offset), data.clone().into(), false).await?;
         }
         done.set(done.get() + 1);
     }

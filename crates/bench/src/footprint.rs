@@ -21,7 +21,7 @@ use engine::stripe::stripe_table::TableBytes;
 use engine::volume::{Space, Volume};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{BitmapSuper, CHUNK_BYTES_DEFAULT, sync_sectors};
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 use serde::Serialize;
 
 use crate::Error;
@@ -125,7 +125,8 @@ fn one(plan: &Plan, size: u64) -> Result<Resident, Error> {
         }
     });
     let used = Arc::clone(&shared);
-    let device = |slot: Slot| Some(Attached { device: Nothing::new(slot, member), data_offset_bytes: 0 });
+    let device =
+        |slot: Slot| Some(Attached { device: Nothing::new(slot, member), data_offset: DeviceOffset::START });
     let attached = geometry.slots().map(device).collect();
     let set = InPlace::new(shared, 0, Pool::new(POOL_BYTES), executor.clone(), attached);
     let volume = Rc::new(ArrayVolume::new(set, 512, Arc::new(VolumeMode::default())));
@@ -199,12 +200,12 @@ impl Device for Nothing {
         &self.0
     }
 
-    fn read(&self, _offset_bytes: u64, mut buffer: Buffer) -> Self::Read {
+    fn read(&self, _offset: DeviceOffset, mut buffer: Buffer) -> Self::Read {
         buffer.bytes_mut().fill(0);
         ready((buffer, Ok(())))
     }
 
-    fn write(&self, _offset_bytes: u64, _data: Gather, _fua: bool) -> Self::Done {
+    fn write(&self, _offset: DeviceOffset, _data: Gather, _fua: bool) -> Self::Done {
         ready(Ok(()))
     }
 
@@ -212,11 +213,11 @@ impl Device for Nothing {
         ready(Ok(()))
     }
 
-    fn discard(&self, _offset_bytes: u64, _bytes: u64) -> Self::Done {
+    fn discard(&self, _offset: DeviceOffset, _bytes: u64) -> Self::Done {
         ready(Ok(()))
     }
 
-    fn write_zeroes(&self, _offset_bytes: u64, _bytes: u64, _may_unmap: bool) -> Self::Done {
+    fn write_zeroes(&self, _offset: DeviceOffset, _bytes: u64, _may_unmap: bool) -> Self::Done {
         ready(Ok(()))
     }
 }

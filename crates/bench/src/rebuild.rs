@@ -15,7 +15,7 @@ use host::array::MemberDevice;
 use host::device::{DeviceSpec, HostDevice, SharedDevice};
 use host::shard::ShardContext;
 use layout::geometry::Geometry;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 use serde::Serialize;
 
 use crate::array::{Array, OpenMembers, shards_failed};
@@ -145,7 +145,7 @@ impl Array {
             let members = &host.shared.members;
             members.fail(SLOT, "to be rebuilt");
             members.remove(SLOT);
-            let member = MemberDevice { device, data_offset_bytes: 0 };
+            let member = MemberDevice { device, data_offset: DeviceOffset::START };
             host.attach(SLOT, Some(member)).await.map_err(shards_failed)?;
             let set = Rc::clone(host.volume().engine());
             let start = (now_ns(), process_cpu_ns());
@@ -187,9 +187,10 @@ impl Array {
                     let first = (number * REQUEST_BYTES) as u64;
                     for at in (first..geometry.member_bytes()).step_by(REQUESTS * REQUEST_BYTES) {
                         let bytes = (geometry.member_bytes() - at).min(REQUEST_BYTES as u64) as usize;
-                        let reads = sources.iter().map(|source| source.read(at, pool.take(bytes)));
+                        let reads =
+                            sources.iter().map(|source| source.read(DeviceOffset::new(at), pool.take(bytes)));
                         join_all(reads).await.into_iter().try_for_each(|(_, result)| result)?;
-                        device.write(at, Gather::from(data.part(0, bytes)), false).await?;
+                        device.write(DeviceOffset::new(at), Gather::from(data.part(0, bytes)), false).await?;
                     }
                     Ok(())
                 })

@@ -5,7 +5,7 @@ use engine::device::Device;
 use host::device::HostDevice;
 use host::shard::ShardContext;
 use layout::geometry::{Geometry, Level};
-use layout::units::Stripe;
+use layout::units::{DeviceOffset, Stripe};
 
 use crate::Error;
 use crate::array::{Array, shards_failed};
@@ -76,7 +76,7 @@ async fn check_copies(geometry: &Geometry, members: &[HostDevice]) -> Result<u64
 }
 
 async fn read(member: &HostDevice, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
-    let (buffer, result) = member.read(offset, Buffer::new(bytes)).await;
+    let (buffer, result) = member.read(DeviceOffset::new(offset), Buffer::new(bytes)).await;
     result.map_err(|error| Error::Request(format!("at a member: {error}")))?;
     Ok(buffer.bytes().to_vec())
 }

@@ -29,6 +29,7 @@ use std::future::Future;
 
 use crate::buffer::{Buffer, Gather};
 use crate::foreign_buffer::Lease;
+use layout::units::DeviceOffset;
 
 /// A device's size, unit and abilities.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -47,10 +48,10 @@ impl DeviceInfo {
     /// Whether a range has bytes, lies inside the device and is aligned to its logical blocks, as that of every operation
     /// must.
     #[inline]
-    pub fn allows(&self, offset_bytes: u64, bytes: u64) -> bool {
+    pub fn allows(&self, offset: DeviceOffset, bytes: u64) -> bool {
         let mask = u64::from(self.logical_block_bytes) - 1; // a power of two
-        let is_inside = offset_bytes.checked_add(bytes).is_some_and(|end| end <= self.size_bytes);
-        bytes > 0 && is_inside && (offset_bytes | bytes) & mask == 0
+        let is_inside = offset.get().checked_add(bytes).is_some_and(|end| end <= self.size_bytes);
+        bytes > 0 && is_inside && (offset.get() | bytes) & mask == 0
     }
 }
 
@@ -104,14 +105,14 @@ impl DeviceErrorKind {
 
 /// A failed operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{operation} of {bytes} bytes at {offset_bytes} failed: {}{}", kind.words(), errno_text(*errno))]
+#[error("{operation} of {bytes} bytes at {offset} failed: {}{}", kind.words(), errno_text(*errno))]
 pub struct DeviceError {
     /// The kind, to match on.
     pub kind: DeviceErrorKind,
     /// The operation: "read", "write", "flush", "discard", "write zeroes", "append", "report zones", "reset zone", ….
     pub operation: &'static str,
-    /// Where on the device, in bytes.
-    pub offset_bytes: u64,
+    /// Where on the device.
+    pub offset: DeviceOffset,
     /// How long, in bytes.
     pub bytes: u64,
     /// The system's error number, 0 if there is none.
@@ -132,25 +133,25 @@ pub trait Device: 'static {
     /// Size and abilities.
     fn info(&self) -> &DeviceInfo;
 
-    /// Fills `buffer` from `offset_bytes` on.
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read;
+    /// Fills `buffer` from `offset` on.
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read;
 
-    /// Writes `data` at `offset_bytes`; with `fua` it is durable on return.
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Self::Done;
+    /// Writes `data` at `offset`; with `fua` it is durable on return.
+    fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> Self::Done;
 
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Self::Done;
 
     /// Discards a range: its contents are no longer needed.
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done;
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> Self::Done;
 
     /// Makes a range read as zeroes. `may_unmap` allows the device to free the space.
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> Self::Done;
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> Self::Done;
 }
 
 /// The ability to read into a buffer that lies outside of this process.
 pub trait ReadForeign: Device {
-    /// Fills `target` with `bytes` bytes from `offset_bytes` on. `target` must suit the device as any memory: where it
+    /// Fills `target` with `bytes` bytes from `offset` on. `target` must suit the device as any memory: where it
     /// does not, the read fails with [`DeviceErrorKind::Invalid`]. None: this handle cannot, and nothing was started.
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done>;
+    fn read_into(&self, offset: DeviceOffset, bytes: usize, target: Lease) -> Option<Self::Done>;
 }

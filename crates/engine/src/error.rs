@@ -1,5 +1,6 @@
 //! Why a request of a client fails.
 
+use layout::units::DeviceOffset;
 use layout::units::Slot;
 
 /// Why a request was not done.
@@ -50,7 +51,7 @@ pub enum VolumeError {
         /// Slot of the member.
         member: Slot,
         /// Where on its device.
-        offset_bytes: u64,
+        offset_bytes: DeviceOffset,
     },
     /// Another host has taken the array over.
     #[error("another host has taken the array over")]

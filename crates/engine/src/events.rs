@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::device::DeviceErrorKind;
 use crate::mismatch::{Mismatch, Unit};
-use layout::units::{Slot, Stripe};
+use layout::units::{DeviceOffset, Slot, Stripe};
 
 /// Something an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +24,7 @@ pub enum Event {
         /// Slot of the member.
         member: Slot,
         /// Where on its device, in bytes.
-        offset_bytes: u64,
+        offset_bytes: DeviceOffset,
         /// How long, in bytes.
         bytes: u64,
     },
@@ -33,7 +33,7 @@ pub enum Event {
         /// Slot of the member.
         member: Slot,
         /// Where on its device, in bytes.
-        offset_bytes: u64,
+        offset_bytes: DeviceOffset,
         /// What is wrong there.
         what: &'static str,
     },
@@ -42,7 +42,7 @@ pub enum Event {
         /// Slot of the member.
         member: Slot,
         /// Where on its device, in bytes.
-        offset_bytes: u64,
+        offset_bytes: DeviceOffset,
         /// How long, in bytes.
         bytes: u64,
     },
@@ -51,7 +51,7 @@ pub enum Event {
         /// Slot of the member.
         member: Slot,
         /// Where on its device, in bytes.
-        offset_bytes: u64,
+        offset_bytes: DeviceOffset,
         /// How long, in bytes.
         bytes: u64,
     },

@@ -1,5 +1,6 @@
 //! What a scrub finds: rows that do not agree, which block is wrong, and what the scrub did about it.
 
+use layout::units::DeviceOffset;
 use layout::units::{Slot, Stripe};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -87,8 +88,8 @@ impl fmt::Display for Unit {
 pub struct BlockPlace {
     /// Slot of the member.
     pub member: Slot,
-    /// Where on its device, in bytes.
-    pub offset_bytes: u64,
+    /// Where on its device.
+    pub offset_bytes: DeviceOffset,
 }
 
 /// Rows that do not agree.

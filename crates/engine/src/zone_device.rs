@@ -80,6 +80,7 @@ use std::ops::Range;
 
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use layout::units::DeviceOffset;
 
 /// What the reset of a zone of a placed device overwrites with zeroes: the zone's first block.
 pub const RESET_BYTES: usize = crate::limits::BLOCK_BYTES;
@@ -120,8 +121,8 @@ pub struct ZonedInfo {
 impl ZonedInfo {
     /// The place of a byte of a zone, from the start of the device.
     #[inline]
-    pub fn offset_bytes(&self, zone: u32, in_zone_bytes: u64) -> u64 {
-        u64::from(zone).saturating_mul(self.zone_bytes).saturating_add(in_zone_bytes)
+    pub fn offset_bytes(&self, zone: u32, in_zone_bytes: u64) -> DeviceOffset {
+        DeviceOffset::new(u64::from(zone).saturating_mul(self.zone_bytes).saturating_add(in_zone_bytes))
     }
 
     /// Bytes of metadata that belong to `bytes` bytes of data.

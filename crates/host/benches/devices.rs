@@ -8,6 +8,7 @@ use engine::buffer::{Buffer, Slice};
 use engine::device::Device;
 use host::device::{DeviceSpec, HostDevice, OpenOptions, SharedDevice};
 use host::shard::{ShardContext, ShardOptions, Shards};
+use layout::units::DeviceOffset;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -115,11 +116,14 @@ fn operate(
             let offset = random.below(places) * bytes as u64;
             match work {
                 Work::Read => {
-                    let (back, result) = device.read(offset, buffer).await;
+                    let (back, result) = device.read(DeviceOffset::new(offset), buffer).await;
                     result.expect("read");
                     buffer = back;
                 }
-                Work::Write => device.write(offset, data.clone().into(), false).await.expect("written"),
+                Work::Write => device
+                    .write(DeviceOffset::new(offset), data.clone().into(), false)
+                    .await
+                    .expect("written"),
             }
             count.set(count.get() + 1);
         }

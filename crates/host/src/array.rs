@@ -11,7 +11,7 @@ use engine::stripe::Shared;
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
 use crate::volumes::Volumes;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// The volume of an array on one shard.
 pub type HostVolume = ArrayVolume<InPlace<HostDevice>>;
@@ -21,14 +21,14 @@ pub type HostVolume = ArrayVolume<InPlace<HostDevice>>;
 pub struct MemberDevice {
     /// The open device.
     pub device: SharedDevice,
-    /// Start of the data area in bytes.
-    pub data_offset_bytes: u64,
+    /// Where the data area starts.
+    pub data_offset: DeviceOffset,
 }
 
 impl MemberDevice {
     /// The shard's way to it.
     fn on(&self, context: &ShardContext) -> Attached<HostDevice> {
-        Attached { device: self.device.attach(&context.ring), data_offset_bytes: self.data_offset_bytes }
+        Attached { device: self.device.attach(&context.ring), data_offset: self.data_offset }
     }
 }
 

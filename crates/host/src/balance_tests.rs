@@ -18,6 +18,7 @@ use super::{BalancedVolume, Choice, KEPT_WRITES, ShardWrites};
 use crate::array::{HostArray, MemberDevice};
 use crate::device::{DeviceSpec, OpenOptions};
 use crate::shard::{ShardContext, ShardOptions, Shards};
+use layout::units::DeviceOffset;
 
 const BLOCK: u64 = 4096;
 const STRIPE: u64 = 3 * (64 << 10);
@@ -62,7 +63,7 @@ fn array(shards: &Shards) -> HostArray {
     let open = |slot: usize| {
         let spec = DeviceSpec::Memory { bytes: 8 << 20, index: slot };
         let device = spec.open(&OpenOptions::default()).expect("memory");
-        Some(MemberDevice { device, data_offset_bytes: 0 })
+        Some(MemberDevice { device, data_offset: DeviceOffset::START })
     };
     let members = Members::new(geometry, &[MemberState::InSync; 4], Box::new(|_| {}));
     let shared = Shared::new(geometry, members, Intent::new(2, false, true), 2, 1 << 20);

@@ -6,6 +6,7 @@ use crate::ring::{RingBackend, RingOptions};
 use crate::testing::{backends, pattern};
 use engine::buffer::{Buffer, Slice};
 use engine::device::Device;
+use layout::units::DeviceOffset;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -84,10 +85,15 @@ fn shards_share_a_memory_device() {
                             for round in 0..100 {
                                 let contents = pattern(place ^ round, 4096);
                                 device
-                                    .write(place, Slice::from_bytes(&contents).into(), false)
+                                    .write(
+                                        DeviceOffset::new(place),
+                                        Slice::from_bytes(&contents).into(),
+                                        false,
+                                    )
                                     .await
                                     .expect("written");
-                                let (buffer, result) = device.read(place, Buffer::new(4096)).await;
+                                let (buffer, result) =
+                                    device.read(DeviceOffset::new(place), Buffer::new(4096)).await;
                                 result.expect("read");
                                 assert!(buffer.bytes() == &contents[..]);
                             }

@@ -52,7 +52,7 @@ fn write(directory: &Path, created: &Created, devices: &[NewMember]) -> Result<(
             bytes.resize(bitmap.bitmap_bytes().next_multiple_of(4096) as usize, 0xff);
             file.write_all_at(&bytes, start.bytes())?;
         }
-        file.write_all_at(&superblock.encode(4096), superblock.offset())?;
+        file.write_all_at(&superblock.encode(4096), superblock.offset().get())?;
     }
     let geometry = created.superblocks[0].geometry()?;
     std::fs::write(directory.join("bytes"), format!("{}\n", geometry.array_bytes()))?;

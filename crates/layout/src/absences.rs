@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::generations::GenerationsArea;
 use crate::headroom::{BLOCK_BYTES, BitmapExtent, Headroom, Place, RawStart, RecordKind, sealed};
 use crate::md_superblock::Superblock;
-use crate::units::Slot;
+use crate::units::{DeviceOffset, Slot};
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const FIELDS: &[(&str, usize, usize)] = RawAbsences::FIELDS;
@@ -125,7 +125,7 @@ pub struct AbsenceRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbsencesArea {
     /// First byte on the device, a multiple of 4 KiB.
-    pub start_bytes: u64,
+    pub start: DeviceOffset,
     /// Length of a copy, a multiple of 4 KiB.
     pub copy_bytes: u64,
 }
@@ -135,16 +135,17 @@ impl AbsencesArea {
     /// generations, or no room for two blocks.
     #[must_use]
     pub fn of(superblock: &Superblock, bitmap: BitmapExtent) -> Option<AbsencesArea> {
-        let end = GenerationsArea::of(superblock, bitmap)?.start_bytes;
+        let end = GenerationsArea::of(superblock, bitmap)?.start.get();
         let room = end.checked_sub(Headroom::of(superblock, bitmap)?.start_bytes)?;
         let copy_bytes = (room / COPIES / BLOCK * BLOCK).min(COPY_BYTES_MAX);
-        (copy_bytes > 0).then(|| AbsencesArea { start_bytes: end - COPIES * copy_bytes, copy_bytes })
+        (copy_bytes > 0)
+            .then(|| AbsencesArea { start: DeviceOffset::new(end - COPIES * copy_bytes), copy_bytes })
     }
 
-    /// Where copy 0 or 1 is on the device, in bytes. The record of sequence *n* is in copy *n* mod 2.
+    /// Where copy 0 or 1 is on the device. The record of sequence *n* is in copy *n* mod 2.
     #[must_use]
-    pub fn copy_offset(self, sequence: u64) -> u64 {
-        self.start_bytes + sequence % COPIES * self.copy_bytes
+    pub fn copy_offset(self, sequence: u64) -> DeviceOffset {
+        self.start + sequence % COPIES * self.copy_bytes
     }
 }
 
@@ -260,7 +261,8 @@ fn ranges(rest: &mut &[u8], count: usize) -> Option<Vec<SectorRange>> {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset_bytes: 184 << 10 };
+    const PLACE: Place =
+        Place { set_uuid: [1; 16], device_uuid: [2; 16], offset: DeviceOffset::new(184 << 10) };
 
     fn record(ranges: u64) -> AbsenceRecord {
         let list =
@@ -287,7 +289,7 @@ mod tests {
             assert!(bytes.len().is_multiple_of(4096) && bytes.len() as u64 <= COPY_BYTES_MAX);
             assert!(4 * ranges as usize <= ranges_max(bytes.len() as u64, 2, record.carried.len()));
             assert_eq!(AbsenceRecord::parse(&bytes, PLACE), Some(record));
-            let elsewhere = Place { offset_bytes: PLACE.offset_bytes + 4096, ..PLACE };
+            let elsewhere = Place { offset: PLACE.offset + 4096, ..PLACE };
             assert_eq!(AbsenceRecord::parse(&bytes, elsewhere), None);
             for at in (0..bytes.len()).step_by(37) {
                 bytes[at] ^= 4;

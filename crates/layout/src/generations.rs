@@ -19,6 +19,7 @@ use crate::headroom::{
 };
 use crate::md_superblock::Superblock;
 use crate::redo_log::RedoArea;
+use crate::units::DeviceOffset;
 
 /// A record fills one block, the largest unit that a device writes whole or not at all.
 pub const RECORD_BYTES: usize = BLOCK_BYTES;
@@ -65,7 +66,7 @@ const _: () = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationsArea {
     /// First byte on the device, a multiple of 4 KiB.
-    pub start_bytes: u64,
+    pub start: DeviceOffset,
 }
 
 impl GenerationsArea {
@@ -77,15 +78,15 @@ impl GenerationsArea {
             return None;
         }
         let room = Headroom::of(superblock, bitmap)?;
-        let end = RedoArea::of(superblock, bitmap).map_or(room.end_bytes, |log| log.start_bytes);
+        let end = RedoArea::of(superblock, bitmap).map_or(room.end_bytes, |log| log.start.get());
         let start_bytes = end.checked_sub(COPIES * BLOCK)?;
-        (start_bytes >= room.start_bytes).then_some(GenerationsArea { start_bytes })
+        (start_bytes >= room.start_bytes).then_some(GenerationsArea { start: DeviceOffset::new(start_bytes) })
     }
 
-    /// Where copy 0 or 1 is on the device, in bytes. The record of sequence *n* is in copy *n* mod 2.
+    /// Where copy 0 or 1 is on the device. The record of sequence *n* is in copy *n* mod 2.
     #[must_use]
-    pub fn copy_offset(self, sequence: u64) -> u64 {
-        self.start_bytes + sequence % COPIES * BLOCK
+    pub fn copy_offset(self, sequence: u64) -> DeviceOffset {
+        self.start + sequence % COPIES * BLOCK
     }
 }
 

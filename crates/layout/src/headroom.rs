@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, FromZeros};
 
 use crate::Checksum;
 use crate::md_superblock::{MinorVersion, Superblock};
+use crate::units::DeviceOffset;
 use crate::uuid::display_uuid;
 
 /// Records are multiples of this: the largest unit that a device writes whole or not at all.
@@ -72,7 +73,7 @@ impl Headroom {
         }
         let log_end = superblock.bad_block_log().map_or(0, |(start, length)| start.bytes() + length.bytes());
         let before_data = |end: u64| if end > end_bytes { 0 } else { end };
-        let taken = [superblock.offset() + BLOCK, before_data(bitmap_end), before_data(log_end)];
+        let taken = [superblock.offset().get() + BLOCK, before_data(bitmap_end), before_data(log_end)];
         let start_bytes = taken.into_iter().max()?.next_multiple_of(BLOCK);
         Some(Headroom { start_bytes, end_bytes })
     }
@@ -85,15 +86,15 @@ pub struct Place {
     pub set_uuid: [u8; 16],
     /// The member.
     pub device_uuid: [u8; 16],
-    /// Where on the device, in bytes.
-    pub offset_bytes: u64,
+    /// Where on the device.
+    pub offset: DeviceOffset,
 }
 
 impl Place {
     /// A place on the member with this superblock.
     #[must_use]
-    pub fn on(superblock: &Superblock, offset_bytes: u64) -> Place {
-        Place { set_uuid: superblock.set_uuid(), device_uuid: superblock.device_uuid(), offset_bytes }
+    pub fn on(superblock: &Superblock, offset: DeviceOffset) -> Place {
+        Place { set_uuid: superblock.set_uuid(), device_uuid: superblock.device_uuid(), offset }
     }
 }
 
@@ -131,7 +132,7 @@ pub enum RecordError {
         expected: u32,
     },
     /// The record belongs to another array or member, or was written for another place.
-    #[error("it belongs to array {} member {}, byte {}", display_uuid(&.0.set_uuid), display_uuid(&.0.device_uuid), .0.offset_bytes)]
+    #[error("it belongs to array {} member {}, byte {}", display_uuid(&.0.set_uuid), display_uuid(&.0.device_uuid), .0.offset)]
     Foreign(Place),
     /// The checksum is right but a value makes no sense: the program that wrote it is wrong.
     #[error("{field} is {found}, expected {expected}")]
@@ -162,7 +163,7 @@ impl RecordKind {
         start.version.set(*self.versions.end());
         start.set_uuid = place.set_uuid;
         start.device_uuid = place.device_uuid;
-        start.place.set(place.offset_bytes);
+        start.place.set(place.offset.get());
         start
     }
 
@@ -194,7 +195,7 @@ impl RecordKind {
             return Err(RecordError::Version { record: self.name, found, known: *self.versions.end() });
         }
         let (set_uuid, device_uuid) = (start.set_uuid, start.device_uuid);
-        let written_for = Place { set_uuid, device_uuid, offset_bytes: start.place.get() };
+        let written_for = Place { set_uuid, device_uuid, offset: DeviceOffset::new(start.place.get()) };
         if written_for == place { Ok(record) } else { Err(RecordError::Foreign(written_for)) }
     }
 }

@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Checksum;
 use crate::geometry::{Geometry, Layout, Level};
-use crate::units::{SECTOR_BYTES, Sectors, Slot};
+use crate::units::{DeviceOffset, SECTOR_BYTES, Sectors, Slot};
 use raw::RawSuperblock;
 
 pub use crate::uuid::display_uuid;
@@ -253,10 +253,10 @@ impl Superblock {
         self.minor
     }
 
-    /// The superblock's offset on its device, in bytes.
+    /// Where it is on its device.
     #[must_use]
-    pub fn offset(&self) -> u64 {
-        self.super_offset().bytes()
+    pub fn offset(&self) -> DeviceOffset {
+        DeviceOffset::of_sector(self.super_offset())
     }
 
     /// The feature bits.
@@ -343,6 +343,12 @@ impl Superblock {
     #[must_use]
     pub fn data_offset(&self) -> Sectors {
         Sectors(self.raw.data_offset.get())
+    }
+
+    /// The same as a place on the device.
+    #[must_use]
+    pub fn data_start(&self) -> DeviceOffset {
+        DeviceOffset::of_sector(self.data_offset())
     }
 
     /// Length of the member's data area, of which the array may use a part.

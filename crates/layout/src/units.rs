@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::num::ParseIntError;
-use std::ops::{Add, Range, Sub};
+use std::ops::{Add, AddAssign, Range, Sub};
 use std::str::FromStr;
 
 /// Bytes in a sector, md's unit on disk. It does not depend on the device's logical block size.
@@ -181,5 +181,99 @@ impl fmt::Display for Stripe {
 impl fmt::Debug for Stripe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A type for the offsets of one space. They all know the same few operations, and none of them takes another's offset.
+macro_rules! offset {
+    ($(#[$about:meta])* $name:ident) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(transparent)]
+        #[repr(transparent)]
+        pub struct $name(u64);
+
+        impl $name {
+            /// The first byte.
+            pub const START: Self = Self(0);
+
+            /// The byte with this number, from 0.
+            #[inline]
+            #[must_use]
+            pub const fn new(bytes: u64) -> Self {
+                Self(bytes)
+            }
+
+            /// How many bytes lie before it: its number, as formats and system calls have it.
+            #[inline]
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// Whether it is the start of a unit of this many bytes.
+            #[inline]
+            #[must_use]
+            pub const fn is_aligned(self, unit_bytes: u64) -> bool {
+                self.0.is_multiple_of(unit_bytes)
+            }
+        }
+
+        /// The offset so many bytes further on.
+        impl Add<u64> for $name {
+            type Output = Self;
+
+            #[inline]
+            fn add(self, bytes: u64) -> Self {
+                Self(self.0 + bytes)
+            }
+        }
+
+        /// Moves so many bytes further on.
+        impl AddAssign<u64> for $name {
+            #[inline]
+            fn add_assign(&mut self, bytes: u64) {
+                self.0 += bytes;
+            }
+        }
+
+        /// How many bytes lie between two.
+        impl Sub for $name {
+            type Output = u64;
+
+            #[inline]
+            fn sub(self, first: Self) -> u64 {
+                self.0 - first.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+offset! {
+    /// A byte of a device, from its start. Superblocks, bitmaps and logs have their places in these, and a member's device is
+    /// read and written at them.
+    DeviceOffset
+}
+
+impl DeviceOffset {
+    /// The first byte of a sector: where a superblock says that something is.
+    ///
+    /// # Panics
+    /// If the result does not fit in 64 bits. Sectors from a parsed superblock always fit.
+    #[must_use]
+    pub const fn of_sector(sector: Sectors) -> Self {
+        Self(sector.bytes())
     }
 }

@@ -6,9 +6,9 @@ use layout::generations::{
 use layout::geometry::{Layout, Level};
 use layout::md_superblock::{DeviceRole, MAX_DEV, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::redo_log::{BitmapExtent, Checksum, Place, RecordError, RedoArea};
-use layout::units::{Sectors, Slot};
+use layout::units::{DeviceOffset, Sectors, Slot};
 
-const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset_bytes: 248 << 10 };
+const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset: DeviceOffset::new(248 << 10) };
 const DEVICE_BYTES: u64 = 1 << 40;
 
 fn record(history: usize, slots: usize) -> GenerationsRecord {
@@ -95,7 +95,7 @@ fn what_is_not_ours_or_makes_no_sense_is_refused_by_name() {
     for other in [
         Place { set_uuid: [9; 16], ..PLACE },
         Place { device_uuid: [9; 16], ..PLACE },
-        Place { offset_bytes: 4096, ..PLACE },
+        Place { offset: DeviceOffset::new(4096), ..PLACE },
     ] {
         let found = GenerationsRecord::parse(&record.encode(PLACE), other);
         assert_eq!(found, Err(RecordError::Foreign(PLACE)));
@@ -182,13 +182,13 @@ fn the_area_is_between_what_md_has_and_the_redo_log_or_the_data() {
         assert_eq!(area.is_some(), has_room, "{bitmap:?} {superblock:?}");
         let Some(area) = area else { continue };
         let end = area.copy_offset(1) + RECORD_BYTES as u64;
-        let log = RedoArea::of(&superblock, bitmap).map(|log| log.start_bytes);
-        assert!(end <= log.unwrap_or(superblock.data_offset().bytes()), "{superblock:?}");
-        assert!(area.start_bytes >= superblock.offset() + 4096 && area.start_bytes.is_multiple_of(4096));
+        let log = RedoArea::of(&superblock, bitmap).map(|log| log.start);
+        assert!(end <= log.unwrap_or(superblock.data_start()), "{superblock:?}");
+        assert!(area.start >= superblock.offset() + 4096 && area.start.is_aligned(4096));
         let (start, length) = superblock.bad_block_log().expect("a bad-block log");
-        assert!(start.bytes() + length.bytes() <= area.start_bytes);
+        assert!(DeviceOffset::of_sector(start) + length.bytes() <= area.start);
         if let (Some(start), BitmapExtent::Bytes(bytes)) = (superblock.bitmap_start(), bitmap) {
-            assert!(start.bytes() + bytes <= area.start_bytes, "not in the bitmap");
+            assert!(DeviceOffset::of_sector(start) + bytes <= area.start, "not in the bitmap");
         }
     }
 }

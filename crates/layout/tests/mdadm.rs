@@ -96,7 +96,7 @@ fn mdadm_reads_what_twill_makes() {
 fn write_member(path: &Path, created: &Created, superblock: &Superblock) {
     let file = File::create(path).unwrap();
     file.set_len(DEVICE_BYTES).unwrap();
-    file.write_all_at(&superblock.encode(4096), superblock.offset()).unwrap();
+    file.write_all_at(&superblock.encode(4096), superblock.offset().get()).unwrap();
     if let (Some(bitmap), Some(start)) = (&created.bitmap, superblock.bitmap_start()) {
         file.write_all_at(&bitmap_bytes(bitmap), start.bytes()).unwrap();
     }

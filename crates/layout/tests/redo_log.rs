@@ -6,9 +6,9 @@ use layout::redo_log::{
     BLOCK_BYTES, BitmapExtent, Checksum, DOUBTS_MAX, PIECES_MAX, PieceKind, Place, RecordError, RedoArea,
     RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::{Sectors, Slot, Stripe};
+use layout::units::{DeviceOffset, Sectors, Slot, Stripe};
 
-const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset_bytes: 256 << 10 };
+const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset: DeviceOffset::new(256 << 10) };
 const AREA: u64 = 768 << 10;
 
 fn plan() -> SlotPlan {
@@ -147,7 +147,7 @@ fn what_is_not_ours_is_refused_by_name() {
     for other in [
         Place { set_uuid: [9; 16], ..PLACE },
         Place { device_uuid: [9; 16], ..PLACE },
-        Place { offset_bytes: 4096, ..PLACE },
+        Place { offset: DeviceOffset::new(4096), ..PLACE },
     ] {
         assert_eq!(RedoHeader::parse(&header, other, AREA), Err(RecordError::Foreign(PLACE)));
         let record = record(&[0; 512]).encode(PLACE);
@@ -195,19 +195,19 @@ fn the_area_is_between_what_md_has_and_the_data() {
         let area = RedoArea::of(&superblock, bitmap);
         assert_eq!(area.map(|area| area.bytes), bytes, "{superblock:?}");
         let Some(area) = area else { continue };
-        assert!(area.start_bytes + area.bytes <= superblock.data_offset().bytes());
+        assert!(area.start + area.bytes <= superblock.data_start());
         let (start, length) = superblock.bad_block_log().unwrap();
-        assert!(start.bytes() + length.bytes() <= area.start_bytes);
-        assert!(superblock.offset() + 4096 <= area.start_bytes);
+        assert!(DeviceOffset::of_sector(start) + length.bytes() <= area.start);
+        assert!(superblock.offset() + 4096 <= area.start);
         let plan = SlotPlan::new(3, area.bytes).unwrap();
         let end = plan.slot_offset(area, plan.slots - 1) + u64::from(plan.slot_bytes);
-        assert!(end <= area.start_bytes + area.bytes && area.header_offset(1) < plan.slot_offset(area, 0));
+        assert!(end <= area.start + area.bytes && area.header_offset(1) < plan.slot_offset(area, 0));
     }
     // A bitmap that leaves no room.
     let with_bitmap = superblock(MinorVersion::V1_2, Some(1 << 20), NewBitmap::Internal(None));
-    let start = with_bitmap.bitmap_start().unwrap().bytes();
+    let start = DeviceOffset::of_sector(with_bitmap.bitmap_start().unwrap());
     let area = RedoArea::of(&with_bitmap, BitmapExtent::Bytes(64 << 10)).unwrap();
-    assert!(area.start_bytes >= start + (64 << 10));
+    assert!(area.start >= start + (64 << 10));
     assert_eq!(RedoArea::of(&with_bitmap, BitmapExtent::Bytes(900 << 10)), None);
 }
 

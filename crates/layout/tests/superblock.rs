@@ -380,7 +380,7 @@ fn a_bitmap_stands_right_behind_a_bad_block_log() {
     let superblock = parse(&golden);
     let (start, length) = superblock.bad_block_log().expect("a log");
     let mut bytes = golden.superblock.clone();
-    let from_superblock = |at: Sectors| at.0.cast_signed() - (superblock.offset() / 512).cast_signed();
+    let from_superblock = |at: Sectors| at.0.cast_signed() - superblock.super_offset().0.cast_signed();
     for (behind, is_right) in [(length.0, true), (length.0 - 1, false), (0, false)] {
         let offset = i32::try_from(from_superblock(start) + behind.cast_signed()).expect("close by");
         bytes[96..100].copy_from_slice(&offset.to_le_bytes());

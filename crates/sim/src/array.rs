@@ -271,5 +271,5 @@ impl Shard {
 }
 
 pub(crate) fn attach(disk: &Rc<Disk>) -> Attached<SimDevice> {
-    Attached { device: SimDevice(Rc::clone(disk)), data_offset_bytes: disk.places.data }
+    Attached { device: SimDevice(Rc::clone(disk)), data_offset: disk.places.data }
 }

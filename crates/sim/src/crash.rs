@@ -90,7 +90,7 @@ fn draw_bad_places(machine: &Machine) -> Option<Rc<Disk>> {
     let mut bad: Vec<u64> = disk.faults.borrow().bad.iter().copied().take(PLACES_MAX).collect();
     let unit = u64::from(disk.places.block);
     while bad.is_empty() || (bad.len() < PLACES_MAX && random.one_in(2)) {
-        bad.push(disk.places.data / unit + random.below(machine.geometry().member_bytes() / unit));
+        bad.push(disk.places.data.get() / unit + random.below(machine.geometry().member_bytes() / unit));
     }
     disk.mend();
     machine.world.note(Note::Words(format!("device {} cannot read {bad:?}", disk.number)));

@@ -32,6 +32,7 @@ use crate::random::Random;
 use crate::trace::Note;
 use crate::world::{Pending, World, pending};
 use cache::{Cache, Survivors, Written};
+use layout::units::DeviceOffset;
 use lies::Lies;
 pub(crate) use lies::{Astray, Damage};
 pub(crate) use watch::{Change, Watch};
@@ -55,18 +56,19 @@ pub(crate) struct Disk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(crate) size: u64,
-    pub(crate) superblock: u64,
-    pub(crate) data: u64,
-    pub(crate) data_end: u64,
+    pub(crate) superblock: DeviceOffset,
+    pub(crate) data: DeviceOffset,
+    pub(crate) data_end: DeviceOffset,
     pub(crate) block: u32,
 }
 
 impl Places {
     /// Whether a range lies in the data area; None if it lies partly in it.
     fn is_data(&self, range: &Range<u64>) -> Option<bool> {
-        match range.start >= self.data && range.end <= self.data_end {
+        let data = self.data.get()..self.data_end.get();
+        match range.start >= data.start && range.end <= data.end {
             true => Some(true),
-            false if range.end <= self.data || range.start >= self.data_end => Some(false),
+            false if range.end <= data.start || range.start >= data.end => Some(false),
             false => None,
         }
     }
@@ -167,16 +169,16 @@ impl Disk {
 
     /// What a read of the data area finds now.
     pub(crate) fn peek(&self, offset: u64, target: &mut [u8]) {
-        self.cache.borrow().read(self.places.data + offset, target);
+        self.cache.borrow().read((self.places.data + offset).get(), target);
     }
 
     /// What a read of the device finds now.
-    pub(crate) fn peek_device(&self, offset: u64, target: &mut [u8]) {
-        self.cache.borrow().read(offset, target);
+    pub(crate) fn peek_device(&self, offset: DeviceOffset, target: &mut [u8]) {
+        self.cache.borrow().read(offset.get(), target);
     }
 
     /// What a read of the device finds now, as bytes.
-    pub(crate) fn read_at_once(&self, offset: u64, bytes: usize) -> Vec<u8> {
+    pub(crate) fn read_at_once(&self, offset: DeviceOffset, bytes: usize) -> Vec<u8> {
         let mut read = vec![0; bytes];
         self.peek_device(offset, &mut read);
         read
@@ -189,17 +191,17 @@ impl Disk {
 
     /// Whether this part of the data area was never written.
     pub(crate) fn untouched(&self, offset: u64, bytes: u64) -> bool {
-        self.cache.borrow().untouched(self.places.data + offset, bytes)
+        self.cache.borrow().untouched((self.places.data + offset).get(), bytes)
     }
 
     /// Every content that a power cut now could leave in this part of the data area (one logical block).
     pub(crate) fn peek_durable(&self, offset: u64, block: &mut [u8], visit: impl FnMut(&[u8])) {
-        self.cache.borrow().may_leave(self.places.data + offset, block, visit);
+        self.cache.borrow().may_leave((self.places.data + offset).get(), block, visit);
     }
 
     /// The first place of the data area below `end` at which a power cut now need not leave what a read finds.
     pub(crate) fn first_volatile(&self, end: u64) -> Option<u64> {
-        let data = self.places.data;
+        let data = self.places.data.get();
         self.cache.borrow().first_volatile(data..data.saturating_add(end)).map(|at| at - data)
     }
 
@@ -215,17 +217,19 @@ impl Disk {
     pub(crate) fn superblocks(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let mut block = vec![0; self.places.block as usize];
-        self.cache.borrow().may_leave(self.places.superblock, &mut block, |block| all.push(block.to_vec()));
+        self.cache
+            .borrow()
+            .may_leave(self.places.superblock.get(), &mut block, |block| all.push(block.to_vec()));
         all
     }
 
     /// Writes at once and durably, without faults or checks, as a new array or a spare is made.
-    pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {
+    pub(crate) fn put(&self, offset: DeviceOffset, bytes: &[u8]) {
         let mut cache = self.cache.borrow_mut();
         let operation = cache.begin();
         let written = Written::Data(Gather::from(engine::buffer::Slice::from_bytes(bytes)));
         let blocks = bytes.len() as u64 / u64::from(self.places.block);
-        cache.apply(operation, offset, &written, (0, blocks));
+        cache.apply(operation, offset.get(), &written, (0, blocks));
         cache.returned(operation, true);
         self.watch.metadata_changed();
     }
@@ -325,7 +329,9 @@ impl Disk {
         let errno = 0;
         match kind {
             None => Ok(()),
-            Some(kind) => Err(DeviceError { kind, operation, offset_bytes: offset, bytes, errno }),
+            Some(kind) => {
+                Err(DeviceError { kind, operation, offset: DeviceOffset::new(offset), bytes, errno })
+            }
         }
     }
 
@@ -352,7 +358,7 @@ impl Disk {
     ) -> Pending<Result<(), DeviceError>> {
         let kind = DeviceErrorKind::Unsupported;
         let (pending, filler) = pending();
-        let error = DeviceError { kind, operation, offset_bytes: offset, bytes, errno: 0 };
+        let error = DeviceError { kind, operation, offset: DeviceOffset::new(offset), bytes, errno: 0 };
         self.world.after(self.delay(), move || filler.fill(Err(error)));
         pending
     }
@@ -374,7 +380,8 @@ impl Disk {
     }
 
     fn changed(&self, offset: u64) {
-        let superblock = self.places.superblock..self.places.superblock + SUPERBLOCK_BYTES_MAX as u64;
+        let superblock = self.places.superblock.get();
+        let superblock = superblock..superblock + SUPERBLOCK_BYTES_MAX as u64;
         if superblock.contains(&offset) {
             self.watch.metadata_changed();
         }
@@ -394,13 +401,13 @@ impl Disk {
         disk.check_memory(std::iter::once(buffer.bytes().as_ptr() as usize));
         let early = disk.world.random().one_in(2);
         if early {
-            disk.peek_device(offset_bytes, buffer.bytes_mut());
+            disk.peek_device(DeviceOffset::new(offset_bytes), buffer.bytes_mut());
         }
         self.world.after(self.delay(), move || {
             let result = disk.fault("read", offset_bytes, bytes);
             match &result {
                 Ok(()) if early => {}
-                Ok(()) => disk.peek_device(offset_bytes, buffer.bytes_mut()),
+                Ok(()) => disk.peek_device(DeviceOffset::new(offset_bytes), buffer.bytes_mut()),
                 Err(_) => buffer.bytes_mut().fill(0xbd), // garbage: the reader must not use it
             }
             disk.done("read", offset_bytes, bytes, &result);
@@ -419,7 +426,7 @@ impl Disk {
         let (bytes, operation) = (written.bytes(), self.cache.borrow_mut().begin());
         self.sent(name, offset, bytes, fua);
         if self.places.is_data(&(offset..offset + bytes)) == Some(true) {
-            let data = self.places.data;
+            let data = self.places.data.get();
             let changes = |range: Range<u64>| {
                 let cache = self.cache.borrow();
                 cache.changes(offset, &written, data + range.start..data + range.end)
@@ -467,13 +474,13 @@ impl Disk {
 
     /// Where on the device a write to the data area really goes, and how many of its blocks.
     fn led_astray(&self, astray: Astray, offset: u64, written: &Written) -> (u64, u64) {
-        let (data, bytes) = (self.places.data, written.bytes());
+        let (data, bytes) = (self.places.data.get(), written.bytes());
         let mut right = vec![0; bytes as usize];
         written.copy_to(&mut right);
         let lies = &mut *self.lies.borrow_mut();
         lies.add(offset - data..offset - data + bytes, right);
         let unit = u64::from(self.places.block);
-        let room = self.places.data_end - data - bytes;
+        let room = self.places.data_end - self.places.data - bytes;
         let at = self.world.random().below(room / unit + 1) * unit;
         if astray == Astray::Lost || lies.overlap(&(at..at + bytes)) {
             return (offset, 0);
@@ -496,16 +503,16 @@ impl Device for SimDevice {
         &self.0.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read {
         let (pending, filler) = pending();
-        self.0.read(offset_bytes, buffer, |read| filler.fill(read));
+        self.0.read(offset.get(), buffer, |read| filler.fill(read));
         pending
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Self::Done {
+    fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> Self::Done {
         self.0.world.counts.borrow_mut().member_writes += 1;
         self.0.check_memory(data.slices().iter().map(|slice| slice.bytes().as_ptr() as usize));
-        self.0.change("write", offset_bytes, Written::Data(data), fua)
+        self.0.change("write", offset.get(), Written::Data(data), fua)
     }
 
     fn flush(&self) -> Self::Done {
@@ -527,30 +534,30 @@ impl Device for SimDevice {
         pending
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done {
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> Self::Done {
         self.0.world.counts.borrow_mut().member_discards += 1;
         if !self.0.abilities.discard_zeroes {
             self.0.world.fail(format!("device {} was sent a discard and promised no zeroes", self.0.number));
         }
         if !self.0.abilities.discard {
-            return self.0.unsupported("discard", offset_bytes, bytes);
+            return self.0.unsupported("discard", offset.get(), bytes);
         }
-        self.0.change("discard", offset_bytes, Written::Zeroes(bytes), false)
+        self.0.change("discard", offset.get(), Written::Zeroes(bytes), false)
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Self::Done {
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> Self::Done {
         self.0.world.counts.borrow_mut().member_zeroes += 1;
         if !self.0.abilities.write_zeroes {
-            return self.0.unsupported("write zeroes", offset_bytes, bytes);
+            return self.0.unsupported("write zeroes", offset.get(), bytes);
         }
-        self.0.change("write zeroes", offset_bytes, Written::Zeroes(bytes), false)
+        self.0.change("write zeroes", offset.get(), Written::Zeroes(bytes), false)
     }
 }
 
 impl ReadForeign for SimDevice {
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
+    fn read_into(&self, offset: DeviceOffset, bytes: usize, target: Lease) -> Option<Self::Done> {
         let (world, (pending, filler)) = (Rc::clone(&self.0.world), pending());
-        self.0.read(offset_bytes, Buffer::new(bytes), move |(buffer, result)| {
+        self.0.read(offset.get(), Buffer::new(bytes), move |(buffer, result)| {
             world.foreign_buffers.fill(&target, buffer.bytes());
             drop(target);
             filler.fill(result);

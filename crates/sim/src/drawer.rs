@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{DeviceRole, NewArray, NewBitmap, NewMember, Superblock};
-use layout::units::{Sectors, Slot};
+use layout::units::{DeviceOffset, Sectors, Slot};
 
 use crate::disk::Disk;
 use crate::machine::Machine;
@@ -44,7 +44,8 @@ fn create(machine: &Machine) {
             bitmap.set_daemon_sleep_s(1); // a history is short
             let bitmap = Bitmap::new(bitmap, all_set);
             (0..bitmap.pages()).for_each(|page| {
-                let offset = start.bytes() + page as u64 * layout::md_bitmap::PAGE_BYTES as u64;
+                let offset =
+                    DeviceOffset::of_sector(start) + page as u64 * layout::md_bitmap::PAGE_BYTES as u64;
                 disk.put(offset, &bitmap.page(page, block_bytes));
             });
         }

@@ -19,7 +19,7 @@ use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock};
 use layout::redo_log::StripeRange;
-use layout::units::{Slot, Stripe};
+use layout::units::{DeviceOffset, Slot, Stripe};
 
 use crate::array::Array;
 use crate::check;
@@ -466,7 +466,7 @@ fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
     let parity = disk(&array, geometry.p_member(Stripe::new(0)).expect("parity"));
     parity.faults.borrow_mut().slow = 100_000;
     let (own, data) = (Rc::clone(&array), disk(&array, geometry.data_member(Stripe::new(0), 0)));
-    let held = || data.read_at_once(DATA_OFFSET_WITH_LOG, 512);
+    let held = || data.read_at_once(DeviceOffset::new(DATA_OFFSET_WITH_LOG), 512);
     let before = held();
     array.spawn(0, "a write", async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await });
     while held() == before {

@@ -17,7 +17,8 @@ pub(crate) fn may_lose(machine: &Machine, disk: &Disk, may_disagree: impl Fn(Str
     }
     let faults = disk.faults.borrow();
     let places = faults.bad.iter().map(|block| block * u64::from(disk.places.block));
-    let stripes = places.filter_map(|at| at.checked_sub(disk.places.data)).map(|at| geometry.stripe_at(at));
+    let stripes =
+        places.filter_map(|at| at.checked_sub(disk.places.data.get())).map(|at| geometry.stripe_at(at));
     let stripes = stripes.filter(|stripe| may_disagree(*stripe)).map(Stripe::get);
     machine.excuses.lost.borrow_mut().extend(stripes);
 }

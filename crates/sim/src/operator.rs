@@ -103,7 +103,7 @@ fn inflict(array: &Array, disk: &Disk, what: u64) {
         _ => {
             let unit = u64::from(disk.places.block);
             let blocks = array.machine.geometry().member_bytes() / unit;
-            let first = disk.places.data / unit;
+            let first = disk.places.data.get() / unit;
             let bad = (0..random.between(1, 40)).map(|_| first + random.below(blocks));
             faults.bad.extend(bad.collect::<Vec<_>>());
             counts.bad_places += 1;

@@ -10,7 +10,7 @@ use engine::members::Attached;
 
 use crate::disk::SimDevice;
 use crate::machine::Machine;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 pub(crate) struct SimPlatform {
     machine: Rc<Machine>,
@@ -39,20 +39,20 @@ impl SimPlatform {
     }
 }
 
-fn attached(device: &Option<(Rc<SimDevice>, u64)>) -> Option<Attached<SimDevice>> {
-    device.as_ref().map(|(device, data_offset_bytes)| Attached {
+fn attached(device: &Option<(Rc<SimDevice>, DeviceOffset)>) -> Option<Attached<SimDevice>> {
+    device.as_ref().map(|(device, data_offset)| Attached {
         device: SimDevice(Rc::clone(&device.0)),
-        data_offset_bytes: *data_offset_bytes,
+        data_offset: *data_offset,
     })
 }
 
 impl Platform<SimDevice> for SimPlatform {
-    async fn attach(&self, slot: Slot, device: Option<(Rc<SimDevice>, u64)>) {
+    async fn attach(&self, slot: Slot, device: Option<(Rc<SimDevice>, DeviceOffset)>) {
         self.tell(|set| set.devices().attach(slot, attached(&device))).await;
         self.machine.disks.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
     }
 
-    async fn attach_replacement(&self, slot: Slot, device: Option<(Rc<SimDevice>, u64)>) {
+    async fn attach_replacement(&self, slot: Slot, device: Option<(Rc<SimDevice>, DeviceOffset)>) {
         self.tell(|set| set.devices().attach_replacement(slot, attached(&device))).await;
         self.machine.coming.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
     }

@@ -10,6 +10,7 @@ use layout::md_superblock::MinorVersion;
 
 use crate::disk::{Abilities, Places};
 use crate::random::Random;
+use layout::units::DeviceOffset;
 
 /// Contents of all members together: small, so that a history is quick and writes meet.
 const MEMBERS_BYTES: u64 = 6 << 20;
@@ -218,14 +219,16 @@ impl Scenario {
     /// What lies where on each device.
     pub(crate) fn places(&self) -> Places {
         let geometry = &self.geometry;
-        let data = self.data_offset;
+        let data = DeviceOffset::new(self.data_offset);
         let data_end = data + geometry.member_bytes();
+        let end = data_end.get();
         let size = match (geometry.level(), self.metadata) {
-            (Level::Raid0, _) => data_end, // all that is there is used
-            (_, MinorVersion::V1_0) => data_end.next_multiple_of(4096) + TAIL_BYTES,
-            _ => data_end.next_multiple_of(4096),
+            (Level::Raid0, _) => end, // all that is there is used
+            (_, MinorVersion::V1_0) => end.next_multiple_of(4096) + TAIL_BYTES,
+            _ => end.next_multiple_of(4096),
         };
         let superblock = self.metadata.superblock_offset(size).expect("a device that is large enough");
+        let superblock = DeviceOffset::new(superblock);
         Places { size, superblock, data, data_end, block: self.unit }
     }
 

@@ -122,7 +122,7 @@ fn spoil(array: &Array, slot: Slot, disk: &Disk) -> bool {
         let row = at / BLOCK_BYTES * BLOCK_BYTES..(at / BLOCK_BYTES + 1) * BLOCK_BYTES;
         let lies = |damage: &Damage| damage.range.start < row.end && row.start < damage.range.end;
         if is_used(array, slot, at) && !disk.damage().iter().any(lies) {
-            disk.faults.borrow_mut().bad.insert((disk.places.data + at) / unit);
+            disk.faults.borrow_mut().bad.insert((disk.places.data + at).get() / unit);
             array.world.counts.borrow_mut().latent_errors += 1;
         }
     }

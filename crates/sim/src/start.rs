@@ -11,6 +11,7 @@ use layout::md_superblock::Superblock;
 use crate::disk::Disk;
 use crate::machine::Machine;
 use crate::scenario::{Consistency, Scenario};
+use layout::units::DeviceOffset;
 
 /// What the operator says of one start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ pub(crate) fn inspection<'a>(
     machine: &Machine,
     candidates: &'a [Candidate],
     assembly: &'a Assembly,
-) -> Inspection<'a, impl Fn(usize, u64, usize) -> Result<Vec<u8>, String> + use<>> {
+) -> Inspection<'a, impl Fn(usize, DeviceOffset, usize) -> Result<Vec<u8>, String> + use<>> {
     let disks = machine.connected();
     let read = move |candidate: usize, offset, bytes| Ok(disks[candidate].read_at_once(offset, bytes));
     Inspection { candidates, assembly, read }

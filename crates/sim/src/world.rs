@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use engine::events::Event;
 use engine::executor::Executor;
 use engine::members::load::Clock;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use crate::agenda::{Agenda, Kind};
 use crate::counts::Counts;
@@ -52,7 +52,7 @@ pub(crate) struct World {
     /// Events of the engine that are not in the trace yet.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     /// What the engine recorded as bad: member, and bytes of its device.
-    pub(crate) given_up: RefCell<Vec<(Slot, Range<u64>)>>,
+    pub(crate) given_up: RefCell<Vec<(Slot, Range<DeviceOffset>)>>,
 }
 
 /// How the world chooses what comes next; drawn once a history, so that some are hasty and some are slow.

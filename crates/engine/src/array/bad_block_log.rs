@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use layout::md_superblock::{
     Features, Superblock, SuperblockError, bad_block_steps, decode_bad_blocks, encode_bad_blocks,
 };
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
@@ -38,13 +38,14 @@ pub enum Unbelieved {
 /// [`Unbelieved`] says why it cannot be believed.
 pub fn read(
     superblock: &Superblock,
-    read: impl Fn(u64, usize) -> Result<Vec<u8>, String>,
+    read: impl Fn(DeviceOffset, usize) -> Result<Vec<u8>, String>,
 ) -> Result<BadBlocks, Unbelieved> {
     let is_listed = superblock.features().contains(Features::BAD_BLOCKS);
     let Some((start, length)) = superblock.bad_block_log().filter(|_| is_listed) else {
         return Ok(BadBlocks::default());
     };
-    let log = read(start.bytes(), length.bytes() as usize).map_err(Unbelieved::Unreadable)?;
+    let log =
+        read(DeviceOffset::of_sector(start), length.bytes() as usize).map_err(Unbelieved::Unreadable)?;
     let ranges = decode_bad_blocks(&log, superblock.bad_block_shift()).map_err(Unbelieved::Damaged)?;
     Ok(BadBlocks::from_log(&ranges, superblock.data_offset()))
 }
@@ -121,14 +122,14 @@ async fn write_log<D: Device>(
     let entries = bad.to_log(superblock.data_offset());
     let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
     member.device.flush().await.map_err(|error| error.to_string())?;
+    let start = DeviceOffset::of_sector(start);
     let old = set.pool().take(log.len());
-    let (old, is_read) = member.device.read(start.bytes(), old).await;
+    let (old, is_read) = member.device.read(start, old).await;
     // What cannot be read is written, which may help.
     let old = is_read.map_or(&[][..], |()| old.bytes());
     let block_bytes = member.device.info().logical_block_bytes as usize;
     for step in bad_block_steps(old, &log, block_bytes) {
-        let (offset, data) =
-            (start.bytes() + step.offset as u64, Gather::from(Slice::from_bytes(&step.bytes)));
+        let (offset, data) = (start + step.offset as u64, Gather::from(Slice::from_bytes(&step.bytes)));
         if let Err(error) = member.device.write(offset, data.clone(), true).await {
             set.shared.members.note_error(slot, &error);
             member.device.write(offset, data, true).await.map_err(|error| error.to_string())?;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
 use layout::md_superblock::Superblock;
 use layout::redo_log::BitmapExtent;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use super::turn::Turn;
 use crate::buffer::{Gather, Slice};
@@ -38,7 +38,7 @@ pub struct Bitmaps<D> {
 
 #[derive(Clone, Copy)]
 struct BitmapPlace {
-    start_bytes: u64,
+    start: DeviceOffset,
     /// All of the image is there: changes will do.
     is_whole: bool,
 }
@@ -53,8 +53,8 @@ impl<D: Device> Bitmaps<D> {
         whole: &[bool],
     ) -> Rc<Self> {
         let place = |(superblock, is_whole): (&Option<Superblock>, &bool)| {
-            let start_bytes = superblock.as_ref()?.bitmap_start()?.bytes();
-            Some(BitmapPlace { start_bytes, is_whole: *is_whole })
+            let start = DeviceOffset::of_sector(superblock.as_ref()?.bitmap_start()?);
+            Some(BitmapPlace { start, is_whole: *is_whole })
         };
         let places = RefCell::new(superblocks.iter().zip(whole).map(place).collect());
         let set_count = Cell::new(image.set_bits().count() as u64);
@@ -229,7 +229,7 @@ impl<D: Device> Bitmaps<D> {
         let (place, member) = (self.places.borrow()[slot.index()]?, self.described(slot)?);
         let block_bytes = member.device.info().logical_block_bytes as usize;
         let bytes = self.image.borrow().page(page, block_bytes);
-        let offset = place.start_bytes + (page * PAGE_BYTES) as u64;
+        let offset = place.start + (page * PAGE_BYTES) as u64;
         Some(PageWrite { slot, offset, data: Slice::from_bytes(&bytes), member })
     }
 
@@ -252,7 +252,7 @@ impl<D: Device> Bitmaps<D> {
     /// Another member is in a slot, or none: it has no bitmap yet.
     pub fn set_superblock(&self, slot: Slot, superblock: Option<&Superblock>) {
         let start = superblock.and_then(Superblock::bitmap_start);
-        let place = start.map(|start| BitmapPlace { start_bytes: start.bytes(), is_whole: false });
+        let place = start.map(|start| BitmapPlace { start: DeviceOffset::of_sector(start), is_whole: false });
         self.places.borrow_mut()[slot.index()] = place;
     }
 
@@ -288,7 +288,7 @@ fn in_use(state: MemberState) -> bool {
 
 struct PageWrite<D> {
     slot: Slot,
-    offset: u64,
+    offset: DeviceOffset,
     data: Slice,
     member: Rc<Attached<D>>,
 }

@@ -15,16 +15,17 @@ use super::generations::{DeviceUuid, FoundGenerations, go_on};
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::executor::join_all;
+use layout::units::DeviceOffset;
 
 /// A record to be written before its superblock.
 struct RecordWrite {
-    offset_bytes: u64,
+    offset: DeviceOffset,
     bytes: Vec<u8>,
 }
 
 impl RecordWrite {
     fn start<D: Device>(&self, device: &D) -> D::Done {
-        device.write(self.offset_bytes, Gather::from(Slice::from_bytes(&self.bytes)), true)
+        device.write(self.offset, Gather::from(Slice::from_bytes(&self.bytes)), true)
     }
 }
 
@@ -132,8 +133,8 @@ fn write_of(
     bitmap: BitmapExtent,
 ) -> Option<RecordWrite> {
     let area = GenerationsArea::of(superblock, bitmap_of(superblock, bitmap))?;
-    let offset_bytes = area.copy_offset(record.sequence);
-    Some(RecordWrite { offset_bytes, bytes: record.encode(Place::on(superblock, offset_bytes)) })
+    let offset = area.copy_offset(record.sequence);
+    Some(RecordWrite { offset, bytes: record.encode(Place::on(superblock, offset)) })
 }
 
 /// `bitmap` is how long the array's is.
@@ -188,7 +189,8 @@ mod tests {
         let (records, mut own) = (records(), superblocks(MinorVersion::V1_2));
         let mut disk = vec![0; 1 << 20];
         let on_disk = |disk: &[u8], superblock: &Superblock| {
-            let read = |offset: u64, bytes: usize| Some(disk[offset as usize..][..bytes].to_vec());
+            let read =
+                |offset: DeviceOffset, bytes: usize| Some(disk[offset.get() as usize..][..bytes].to_vec());
             super::super::generations::find_record(superblock, DEVICE_BYTES, read)
         };
         for events in 1..6 {
@@ -201,7 +203,7 @@ mod tests {
                 let devices = [Some(&own[0]), Some(&own[1])];
                 records.follow(&devices, true, events, BitmapExtent::Unknown, 0);
                 let write = records.before(&own[0]).expect("room");
-                disk[write.offset_bytes as usize..][..write.bytes.len()].copy_from_slice(&write.bytes);
+                disk[write.offset.get() as usize..][..write.bytes.len()].copy_from_slice(&write.bytes);
                 assert_eq!(on_disk(&disk, &before), known, "{events} {attempt}");
             }
             let now = on_disk(&disk, &own[0]).expect("a record");

@@ -14,7 +14,7 @@ use layout::generations::{Generations, GenerationsArea, GenerationsRecord, HISTO
 use layout::md_bitmap::{BitmapSuper, SUPER_BYTES};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use layout::redo_log::BitmapExtent;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// The identity of a device.
 pub(super) type DeviceUuid = [u8; 16];
@@ -34,12 +34,12 @@ pub struct FoundGenerations {
 pub fn find_record(
     superblock: &Superblock,
     device_bytes: u64,
-    read: impl Fn(u64, usize) -> Option<Vec<u8>>,
+    read: impl Fn(DeviceOffset, usize) -> Option<Vec<u8>>,
 ) -> Option<GenerationsRecord> {
     let bitmap = match superblock.bitmap_start() {
         None => BitmapExtent::Absent,
         Some(start) => {
-            let bytes = read(start.bytes(), SUPER_BYTES)?;
+            let bytes = read(DeviceOffset::of_sector(start), SUPER_BYTES)?;
             let room_bytes = superblock.bitmap_room(device_bytes)?;
             let bitmap = BitmapSuper::parse(&bytes, superblock.set_uuid(), room_bytes).ok()?;
             BitmapExtent::Bytes(bitmap.bitmap_bytes())

@@ -88,7 +88,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
             let Some((superblock, device)) = next else { return };
             self.managed.slots.begin(slot);
             members.remove(slot);
-            self.managed.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
+            self.managed.platform.attach(slot, Some((device, superblock.data_start()))).await;
             // A spare until it has the slot: else its number would be free meanwhile, and the next spare's.
             let number = superblock.dev_number();
             self.managed
@@ -173,7 +173,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
             let corrected_reads = u64::from(superblock.corrected_reads());
             let shared = &self.managed.set.shared;
             shared.absences.returns(slot, superblock.device_uuid(), || sectors_in_doubt(shared));
-            self.managed.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
+            self.managed.platform.attach(slot, Some((device, superblock.data_start()))).await;
             self.managed.writer.set_superblock(slot, Some(superblock));
             let is_marked = lacks == Lacks::Marked;
             self.managed.set.shared.members.begin_catching_up(slot, corrected_reads, bad, is_marked);
@@ -283,7 +283,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         let block = self.managed.set.pool().take(member.device.info().logical_block_bytes as usize);
         let asked = Rc::clone(&member);
         let answer = self.managed.set.executor.spawn_with_result(async move {
-            _ = asked.device.read(asked.data_offset_bytes, block).await;
+            _ = asked.device.read(asked.data_offset, block).await;
         });
         if self.in_time(ANSWER_NS, answer).await.is_none() {
             return members.fail(slot, reason);

@@ -4,15 +4,19 @@ use std::future::Future;
 use std::rc::Rc;
 
 use super::scrub::ScrubState;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// Shards, time, and a place for what the members have no place for.
 pub trait Platform<D>: 'static {
     /// Puts a device into a slot on every shard, or takes it out; returns when every shard has done so.
-    fn attach(&self, slot: Slot, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
+    fn attach(&self, slot: Slot, device: Option<(Rc<D>, DeviceOffset)>) -> impl Future<Output = ()>;
 
     /// Puts a device beside the member in a slot on every shard, or takes it away; returns when every shard has done so.
-    fn attach_replacement(&self, slot: Slot, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
+    fn attach_replacement(
+        &self,
+        slot: Slot,
+        device: Option<(Rc<D>, DeviceOffset)>,
+    ) -> impl Future<Output = ()>;
 
     /// The device beside the member in a slot takes its place on every shard; returns when every shard has done so.
     fn promote_replacement(&self, slot: Slot) -> impl Future<Output = ()>;

@@ -11,7 +11,7 @@ use layout::redo_log::{
     BLOCK_BYTES, PieceKind, Place, RecordError, RedoArea, RedoHeader, RedoPiece, RedoRecord, StripeRange,
     WholeRecord,
 };
-use layout::units::{Slot, Stripe};
+use layout::units::{DeviceOffset, Slot, Stripe};
 
 use super::start_bitmap::StartBitmap;
 use crate::device::Device;
@@ -42,16 +42,16 @@ pub struct MemberLog {
 pub fn read_log(
     slot: Slot,
     member: &RedoMember,
-    read: impl Fn(u64, usize) -> Result<Vec<u8>, String>,
+    read: impl Fn(DeviceOffset, usize) -> Result<Vec<u8>, String>,
 ) -> MemberLog {
     let (headers, records) = (Vec::new(), Vec::new());
     let mut log = MemberLog { slot, digest: member.digest, headers, records, unreadable: None };
     for copy in 0..2 {
-        let offset_bytes = member.area.header_offset(copy);
-        match read(offset_bytes, BLOCK_BYTES) {
-            Ok(bytes) => log
-                .headers
-                .extend(RedoHeader::parse(&bytes, place(member, offset_bytes), member.area.bytes).ok()),
+        let offset = member.area.header_offset(copy);
+        match read(offset, BLOCK_BYTES) {
+            Ok(bytes) => {
+                log.headers.extend(RedoHeader::parse(&bytes, place(member, offset), member.area.bytes).ok());
+            }
             Err(error) => log.unreadable = Some(error),
         }
     }
@@ -70,24 +70,24 @@ pub fn read_log(
 
 fn read_record(
     member: &RedoMember,
-    offset_bytes: u64,
+    offset: DeviceOffset,
     plan: layout::redo_log::SlotPlan,
-    read: &impl Fn(u64, usize) -> Result<Vec<u8>, String>,
+    read: &impl Fn(DeviceOffset, usize) -> Result<Vec<u8>, String>,
 ) -> Result<Result<WholeRecord, RecordError>, String> {
-    let bytes = read(offset_bytes, BLOCK_BYTES)?;
-    let record = match RedoRecord::parse(&bytes, place(member, offset_bytes), plan) {
+    let bytes = read(offset, BLOCK_BYTES)?;
+    let record = match RedoRecord::parse(&bytes, place(member, offset), plan) {
         Ok(record) => record,
         Err(error) => return Ok(Err(error)),
     };
     let payload = match record.payload_bytes() {
         0 => Vec::new(),
-        bytes => read(offset_bytes + BLOCK_BYTES as u64, bytes)?,
+        bytes => read(offset + BLOCK_BYTES as u64, bytes)?,
     };
     Ok(record.complete(payload))
 }
 
-fn place(member: &RedoMember, offset_bytes: u64) -> Place {
-    Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset_bytes }
+fn place(member: &RedoMember, offset: DeviceOffset) -> Place {
+    Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset }
 }
 
 /// The array that was found, as far as it matters here.

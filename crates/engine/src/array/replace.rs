@@ -205,8 +205,8 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
 
     async fn begin_replacement(&self, slot: Slot, device: Rc<D>, superblock: Superblock, from_bytes: u64) {
         self.managed.slots.begin(slot);
-        let data_offset_bytes = superblock.data_offset().bytes();
-        let seated = Some((Rc::clone(&device), data_offset_bytes));
+        let data_offset = superblock.data_start();
+        let seated = Some((Rc::clone(&device), data_offset));
         self.managed.platform.attach_replacement(slot, seated).await;
         // What was written since the start went past the device until now.
         let from_bytes = if self.managed.set.shared.intent.was_open() { 0 } else { from_bytes };

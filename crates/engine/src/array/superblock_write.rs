@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use layout::md_superblock::Superblock;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
@@ -20,7 +20,7 @@ use crate::members::{Failing, Members};
 pub(super) struct SuperblockWrite<D> {
     pub(super) slot: Slot,
     pub(super) superblock: Superblock,
-    offset: u64,
+    offset: DeviceOffset,
     data: Slice,
     pub(super) digest: u32,
     pub(super) member: Rc<Attached<D>>,

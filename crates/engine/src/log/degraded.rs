@@ -12,6 +12,7 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
+use layout::units::DeviceOffset;
 
 /// A row of a stripe, as far as its columns can be read.
 struct Row {
@@ -35,7 +36,7 @@ pub async fn make_block<D: ZoneDevice>(
     let slot = segment.slot_of(at.column);
     let unreadable = || VolumeError::Unreadable {
         member: Slot::of_index(slot),
-        offset_bytes: port.device(slot).map_or(0, |device| {
+        offset_bytes: port.device(slot).map_or(DeviceOffset::START, |device| {
             let in_zone = u64::from(at.block) * crate::limits::BLOCK_BYTES as u64;
             device.zoned().offset_bytes(segment.zone_of(at.column).unwrap_or(0), in_zone)
         }),

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
 
 use self::decide::{
@@ -447,7 +447,10 @@ async fn build_map<D: ZoneDevice>(
                     let contents = read_live(port, &live).await;
                     let ranges =
                         contents.and_then(|block| ZeroesEntry::parse_all(block.bytes(), &live.entry).ok());
-                    let unreadable = || VolumeError::Unreadable { member: Slot::new(0), offset_bytes: 0 };
+                    let unreadable = || VolumeError::Unreadable {
+                        member: Slot::new(0),
+                        offset_bytes: DeviceOffset::START,
+                    };
                     if verdict == Verdict::Keep {
                         shared.table.add_list(live.place.slot);
                     }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::health::Members;
 use super::replacement::Replacing;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// A device as one shard reaches it.
 pub struct Attached<D> {
     /// The shard's handle on the device.
     pub device: D,
-    /// Where the data area starts, in bytes.
-    pub data_offset_bytes: u64,
+    /// Where the data area starts.
+    pub data_offset: DeviceOffset,
 }
 
 /// The devices of a slot.

@@ -20,7 +20,7 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::limits::CHUNK_WINDOW_BYTES;
 use crate::mismatch::BlockPlace;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// A read at a member.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +147,7 @@ impl<D: Device> MemberPort<D> {
         let end = read.offset + read.bytes as u64;
         assert!(end <= self.members.geometry().member_bytes(), "a read ends inside the data area: {end}");
         let member = self.source(read)?;
-        let started = member.device.read(member.data_offset_bytes + read.offset, self.pool.take(read.bytes));
+        let started = member.device.read(member.data_offset + read.offset, self.pool.take(read.bytes));
         Some((member, self.counted_read(read, started)))
     }
 
@@ -309,7 +309,7 @@ impl<D: Device> MemberPort<D> {
         assert!(end <= self.members.geometry().member_bytes(), "a write ends inside the data area: {end}");
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(write.data.len() as u64);
-        let started = to.device.write(to.data_offset_bytes + write.offset, write.data.clone(), fua);
+        let started = to.device.write(to.data_offset + write.offset, write.data.clone(), fua);
         self.loads.timed(self.shard, write.slot, Kind::Write, started)
     }
 
@@ -512,7 +512,7 @@ impl<D: Device> MemberPort<D> {
         let Some(device) = device else { return Err(replacement_ended(slot)) };
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(data.len() as u64);
-        let write = || device.device.write(device.data_offset_bytes + offset, data.clone(), false);
+        let write = || device.device.write(device.data_offset + offset, data.clone(), false);
         if write().await.is_ok() {
             return Ok(());
         }
@@ -537,7 +537,7 @@ impl<D: Device> MemberPort<D> {
 
     /// An offset in a member's data area as an offset on its device.
     pub(crate) fn block_place(&self, slot: Slot, offset: u64) -> BlockPlace {
-        let start = self.devices.attached(slot).map_or(0, |member| member.data_offset_bytes);
+        let start = self.devices.attached(slot).map_or(DeviceOffset::START, |member| member.data_offset);
         BlockPlace { member: slot, offset_bytes: start + offset }
     }
 }

@@ -42,7 +42,7 @@ fn start_read_into<'a, D: ReadForeign>(
     target: Lease,
 ) -> Option<(Rc<Attached<D>>, Timed<'a, D::Done>)> {
     let member = port.source(read)?;
-    let started = member.device.read_into(member.data_offset_bytes + read.offset, read.bytes, target)?;
+    let started = member.device.read_into(member.data_offset + read.offset, read.bytes, target)?;
     Some((member, port.counted_read(read, started)))
 }
 

@@ -653,6 +653,7 @@ mod tests {
     use super::*;
     use Standing::{Away, InSync, Recovering};
     use layout::absences::COPY_BYTES_MAX;
+    use layout::units::DeviceOffset;
 
     const ME: DeviceUuid = [1; 16];
     const OTHER: DeviceUuid = [2; 16];
@@ -662,7 +663,7 @@ mod tests {
         let absences = Absences::default();
         absences.begin(&FoundAbsences::default(), &[InSync(OTHER), InSync(ME)], true);
         for (slot, device_uuid) in Slot::all().zip([OTHER, ME]) {
-            let area = AbsencesArea { start_bytes: 0, copy_bytes };
+            let area = AbsencesArea { start: DeviceOffset::START, copy_bytes };
             absences.set_place(slot, Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid }));
         }
         absences
@@ -806,7 +807,7 @@ mod tests {
             let absences = Absences::default();
             let found = FoundAbsences { record, was_whole, named: vec![Some(OTHER), Some(ME)] };
             absences.begin(&found, &[InSync(OTHER), now], true);
-            let area = AbsencesArea { start_bytes: 0, copy_bytes: 4096 };
+            let area = AbsencesArea { start: DeviceOffset::START, copy_bytes: 4096 };
             absences
                 .set_place(Slot::new(0), Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid: OTHER }));
             leave(&absences, 8..24);

@@ -23,10 +23,10 @@ use crate::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Mapping;
 use layout::redo_log::RedoArea;
-use layout::units::{Slot, Stripe};
+use layout::units::{DeviceOffset, Slot, Stripe};
 
 /// Where the data area starts.
-pub(crate) const DATA_OFFSET: u64 = 8192;
+pub(crate) const DATA_OFFSET: DeviceOffset = DeviceOffset::new(8192);
 const SECTOR: u64 = 512;
 
 #[derive(Default)]
@@ -53,21 +53,21 @@ impl Medium {
         (*seed >> 33) % 7
     }
 
-    fn write(&mut self, offset_bytes: u64, data: &Gather) -> Result<(), DeviceError> {
-        let range = sectors(offset_bytes, data.len());
+    fn write(&mut self, offset: DeviceOffset, data: &Gather) -> Result<(), DeviceError> {
+        let range = sectors(offset, data.len());
         if self.gone {
-            let error = Fake::error("write", offset_bytes, data.len() as u64);
+            let error = Fake::error("write", offset, data.len() as u64);
             return Err(DeviceError { kind: DeviceErrorKind::Gone, ..error });
         }
         if self.dead.range(range.clone()).next().is_some() {
-            return Err(Fake::error("write", offset_bytes, data.len() as u64));
+            return Err(Fake::error("write", offset, data.len() as u64));
         }
         if self.full {
-            let error = Fake::error("write", offset_bytes, data.len() as u64);
+            let error = Fake::error("write", offset, data.len() as u64);
             return Err(DeviceError { kind: DeviceErrorKind::NoSpace, ..error });
         }
         self.latent.retain(|sector| !range.contains(sector));
-        data.copy_to(&mut self.bytes[offset_bytes as usize..offset_bytes as usize + data.len()]);
+        data.copy_to(&mut self.bytes[offset.get() as usize..][..data.len()]);
         Ok(())
     }
 }
@@ -81,7 +81,7 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub(crate) fn new(name: String, area_bytes: u64) -> Self {
-        let size_bytes = DATA_OFFSET + area_bytes;
+        let size_bytes = DATA_OFFSET.get() + area_bytes;
         let info = DeviceInfo { size_bytes, logical_block_bytes: 512, discard_zeroes: true, name };
         let bytes = vec![0; size_bytes as usize];
         Fake { info, medium: Rc::new(RefCell::new(Medium { bytes, ..Medium::default() })) }
@@ -89,7 +89,7 @@ impl Fake {
 
     /// The block at `offset` of the data area cannot be read until it is written; if `dead`, never.
     pub(crate) fn break_block(&self, offset: u64, dead: bool) {
-        let first = (DATA_OFFSET + offset) / SECTOR;
+        let first = (DATA_OFFSET + offset).get() / SECTOR;
         let medium = &mut *self.medium.borrow_mut();
         let sectors = if dead { &mut medium.dead } else { &mut medium.latent };
         sectors.extend(first..first + 8);
@@ -130,28 +130,28 @@ impl Fake {
 
     /// Flips the bits of a byte of the data area.
     pub(crate) fn flip(&self, offset: u64) {
-        self.medium.borrow_mut().bytes[(DATA_OFFSET + offset) as usize] ^= 0xff;
+        self.medium.borrow_mut().bytes[(DATA_OFFSET + offset).get() as usize] ^= 0xff;
     }
 
     /// What the device holds.
-    pub(crate) fn peek(&self, offset_bytes: u64, bytes: usize) -> Vec<u8> {
-        self.medium.borrow().bytes[offset_bytes as usize..][..bytes].to_vec()
+    pub(crate) fn peek(&self, offset: DeviceOffset, bytes: usize) -> Vec<u8> {
+        self.medium.borrow().bytes[offset.get() as usize..][..bytes].to_vec()
     }
 
     /// What the data area holds.
     pub(crate) fn area(&self) -> Vec<u8> {
-        self.medium.borrow().bytes[DATA_OFFSET as usize..].to_vec()
+        self.medium.borrow().bytes[DATA_OFFSET.get() as usize..].to_vec()
     }
 
-    fn error(operation: &'static str, offset_bytes: u64, bytes: u64) -> DeviceError {
-        DeviceError { kind: DeviceErrorKind::Io, operation, offset_bytes, bytes, errno: 5 }
+    fn error(operation: &'static str, offset: DeviceOffset, bytes: u64) -> DeviceError {
+        DeviceError { kind: DeviceErrorKind::Io, operation, offset, bytes, errno: 5 }
     }
 }
 
 /// A read on its way.
 pub(crate) struct Reading {
     medium: Rc<RefCell<Medium>>,
-    offset_bytes: u64,
+    offset: DeviceOffset,
     buffer: Option<Buffer>,
     happens: Option<Box<dyn FnOnce()>>,
     delay: u64,
@@ -171,14 +171,14 @@ impl Future for Reading {
         }
         let mut buffer = self.buffer.take().expect("polled once");
         let medium = self.medium.borrow();
-        let (start, range) = (self.offset_bytes as usize, sectors(self.offset_bytes, buffer.len()));
+        let (start, range) = (self.offset.get() as usize, sectors(self.offset, buffer.len()));
         if medium.gone {
-            let error = Fake::error("read", self.offset_bytes, buffer.len() as u64);
+            let error = Fake::error("read", self.offset, buffer.len() as u64);
             drop(medium);
             return Poll::Ready((buffer, Err(DeviceError { kind: DeviceErrorKind::Gone, ..error })));
         }
         if medium.latent.range(range.clone()).chain(medium.dead.range(range)).next().is_some() {
-            let error = Fake::error("read", self.offset_bytes, buffer.len() as u64);
+            let error = Fake::error("read", self.offset, buffer.len() as u64);
             drop(medium);
             return Poll::Ready((buffer, Err(error)));
         }
@@ -197,7 +197,7 @@ pub(crate) struct Doing {
 }
 
 enum What {
-    Write(u64, Gather),
+    Write(DeviceOffset, Gather),
     /// A read into a foreign buffer.
     ReadInto(Box<Reading>, Lease),
     Nothing,
@@ -246,7 +246,8 @@ impl Future for Doing {
     }
 }
 
-fn sectors(offset: u64, bytes: usize) -> std::ops::Range<u64> {
+fn sectors(offset: DeviceOffset, bytes: usize) -> std::ops::Range<u64> {
+    let offset = offset.get();
     offset / SECTOR..(offset + bytes as u64) / SECTOR
 }
 
@@ -258,15 +259,15 @@ impl Device for Fake {
         &self.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read {
         let happens = self.happens();
         let delay = self.medium.borrow_mut().delay();
-        Reading { medium: Rc::clone(&self.medium), offset_bytes, buffer: Some(buffer), happens, delay }
+        Reading { medium: Rc::clone(&self.medium), offset, buffer: Some(buffer), happens, delay }
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Self::Done {
+    fn write(&self, offset: DeviceOffset, data: Gather, _fua: bool) -> Self::Done {
         let delay = self.medium.borrow_mut().delay();
-        Doing { medium: Rc::clone(&self.medium), what: What::Write(offset_bytes, data), delay }
+        Doing { medium: Rc::clone(&self.medium), what: What::Write(offset, data), delay }
     }
 
     fn flush(&self) -> Self::Done {
@@ -274,20 +275,20 @@ impl Device for Fake {
         Doing { medium: Rc::clone(&self.medium), what: What::Nothing, delay }
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done {
-        self.write_zeroes(offset_bytes, bytes, true)
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> Self::Done {
+        self.write_zeroes(offset, bytes, true)
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Self::Done {
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> Self::Done {
         let zeroes = Buffer::new(bytes as usize).freeze();
-        self.write(offset_bytes, Gather::from(zeroes), false)
+        self.write(offset, Gather::from(zeroes), false)
     }
 }
 
 impl ReadForeign for Fake {
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
+    fn read_into(&self, offset: DeviceOffset, bytes: usize, target: Lease) -> Option<Self::Done> {
         FOREIGN_MEMORY.with_borrow(Option::is_some).then(|| {
-            let read = Box::new(self.read(offset_bytes, Buffer::new(bytes)));
+            let read = Box::new(self.read(offset, Buffer::new(bytes)));
             Doing { medium: Rc::clone(&self.medium), what: What::ReadInto(read, target), delay: 0 }
         })
     }
@@ -328,7 +329,7 @@ impl World {
             World::with_intent(level, members, 2 * BYTES / u64::from(CHUNK), Intent::new(1, false, false));
         let redo = &world.set.shared.redo;
         for slot in Slot::first(members).skip(1) {
-            let area = RedoArea { start_bytes: DATA_OFFSET + BYTES, bytes: BYTES };
+            let area = RedoArea { start: DATA_OFFSET + BYTES, bytes: BYTES };
             let member = RedoMember { area, set_uuid: [1; 16], device_uuid: [2; 16], digest: 3 };
             redo.set_member(slot, Some(member));
         }
@@ -414,7 +415,7 @@ impl World {
 }
 
 pub(crate) fn attached(fake: &Fake) -> Attached<Fake> {
-    Attached { device: fake.clone(), data_offset_bytes: DATA_OFFSET }
+    Attached { device: fake.clone(), data_offset: DATA_OFFSET }
 }
 
 /// Fills the member in a slot of a parity array as the owner of all stripes.

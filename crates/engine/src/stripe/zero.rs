@@ -140,7 +140,7 @@ async fn zero_members<D: Device>(
 }
 
 fn start_zeroing<D: Device>(to: &Attached<D>, offset: u64, bytes: u64, zeroing: Zeroing) -> D::Done {
-    let at = to.data_offset_bytes + offset;
+    let at = to.data_offset + offset;
     match zeroing {
         // Checked again: since the request was admitted another device may have taken the slot.
         Zeroing::Discard if !to.device.info().discard_zeroes => to.device.write_zeroes(at, bytes, true),

@@ -466,6 +466,7 @@ mod tests {
     use crate::device::{Device, DeviceInfo};
     use crate::executor::Executor;
     use crate::zone_device::memory::{Doing, MemoryZones, Reading, ReadingMetadata, Reporting};
+    use layout::units::DeviceOffset;
     use std::future::{Ready, ready};
     use std::ops::Range;
     use std::rc::Rc;
@@ -542,14 +543,14 @@ mod tests {
             self.device.info()
         }
 
-        fn read(&self, offset_bytes: u64, buffer: Buffer) -> Reading {
-            self.device.read(offset_bytes, buffer)
+        fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Reading {
+            self.device.read(offset, buffer)
         }
 
-        fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Doing {
+        fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> Doing {
             match self.lie {
                 Lie::PlainWrites => self.device.flush(),
-                _ => self.device.write(offset_bytes, data, fua),
+                _ => self.device.write(offset, data, fua),
             }
         }
 
@@ -557,12 +558,12 @@ mod tests {
             self.device.flush()
         }
 
-        fn discard(&self, offset_bytes: u64, bytes: u64) -> Doing {
-            self.device.discard(offset_bytes, bytes)
+        fn discard(&self, offset: DeviceOffset, bytes: u64) -> Doing {
+            self.device.discard(offset, bytes)
         }
 
-        fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> Doing {
-            self.device.write_zeroes(offset_bytes, bytes, may_unmap)
+        fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> Doing {
+            self.device.write_zeroes(offset, bytes, may_unmap)
         }
     }
 

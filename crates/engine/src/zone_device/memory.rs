@@ -20,6 +20,7 @@ use super::states::ZoneStates;
 use super::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use layout::units::DeviceOffset;
 
 /// What one logical block holds: data, then metadata.
 type Block = Box<[u8]>;
@@ -150,7 +151,7 @@ impl MemoryZones {
 
     /// Flips the bits of a byte: for tests.
     pub fn flip(&self, zone: u32, in_zone_bytes: u64) {
-        let (at, unit) = (self.zoned.offset_bytes(zone, in_zone_bytes), self.unit() as u64);
+        let (at, unit) = (self.zoned.offset_bytes(zone, in_zone_bytes).get(), self.unit() as u64);
         if let Some(block) = self.medium.borrow_mut().blocks.get_mut(&(at / unit)) {
             block[(at % unit) as usize] ^= 0xff;
         }
@@ -169,7 +170,7 @@ impl MemoryZones {
         self.zoned.check_record(self.info.logical_block_bytes, to, data, metadata)
     }
 
-    fn start(&self, name: &'static str, at: (u64, u64), zone: u32, operation: Operation) -> Doing {
+    fn start(&self, name: &'static str, at: (DeviceOffset, u64), zone: u32, operation: Operation) -> Doing {
         let medium = &mut *self.medium.borrow_mut();
         let ticket = medium.tickets;
         medium.tickets += 1;
@@ -182,9 +183,9 @@ impl MemoryZones {
         &self,
         kind: DeviceErrorKind,
         name: &'static str,
-        (offset_bytes, bytes): (u64, u64),
+        (offset, bytes): (DeviceOffset, u64),
     ) -> DeviceError {
-        DeviceError { kind, operation: name, offset_bytes, bytes, errno: 0 }
+        DeviceError { kind, operation: name, offset, bytes, errno: 0 }
     }
 }
 
@@ -268,7 +269,7 @@ impl Medium {
         let mut bytes = vec![0; data.len()];
         data.copy_to(&mut bytes);
         let each = zoned.metadata_bytes as usize;
-        let first = zoned.offset_bytes(zone, at) / unit as u64;
+        let first = zoned.offset_bytes(zone, at).get() / unit as u64;
         for (index, data) in bytes.chunks(unit).enumerate() {
             // Without a buffer the metadata is undefined: a pattern that no format takes for its own.
             let own = metadata.map_or(vec![0xa5; each], |all| all.bytes()[index * each..][..each].to_vec());
@@ -318,8 +319,8 @@ impl Medium {
         }
     }
 
-    fn copy_out(&self, unit: usize, offset_bytes: u64, data: &mut [u8], metadata: &mut [u8]) {
-        let first = offset_bytes / unit as u64;
+    fn copy_out(&self, unit: usize, offset: DeviceOffset, data: &mut [u8], metadata: &mut [u8]) {
+        let first = offset.get() / unit as u64;
         let count = data.len() / unit;
         let each = metadata.len().checked_div(count).unwrap_or(0);
         for (index, target) in data.chunks_mut(unit).enumerate() {
@@ -338,7 +339,8 @@ impl Medium {
     }
 
     /// Whether every zone that a range touches can be read.
-    fn readable(&mut self, zoned: &ZonedInfo, at: u64, bytes: u64) -> Result<(), DeviceErrorKind> {
+    fn readable(&mut self, zoned: &ZonedInfo, at: DeviceOffset, bytes: u64) -> Result<(), DeviceErrorKind> {
+        let at = at.get();
         let zones = at / zoned.zone_bytes..=(at + bytes - 1) / zoned.zone_bytes;
         for zone in zones {
             let zone = u32::try_from(zone).expect("the device has a u32 of zones");
@@ -353,7 +355,7 @@ impl Medium {
 pub struct Doing {
     device: MemoryZones,
     name: &'static str,
-    at: (u64, u64),
+    at: (DeviceOffset, u64),
     /// None: it has returned.
     ticket: Option<u64>,
     delay: u64,
@@ -414,7 +416,7 @@ impl Future for Reporting {
     fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
         let medium = &mut *self.device.medium.borrow_mut();
         if let Err(kind) = medium.faulty("report zones", self.zones.start) {
-            return Poll::Ready(Err(self.device.error(kind, "report zones", (0, 0))));
+            return Poll::Ready(Err(self.device.error(kind, "report zones", (DeviceOffset::START, 0))));
         }
         let zones = self.zones.start..self.zones.end.min(medium.states.count());
         Poll::Ready(Ok(zones.map(|zone| medium.states.zone(zone)).collect()))
@@ -424,7 +426,7 @@ impl Future for Reporting {
 /// A read on its way.
 pub struct Reading {
     device: MemoryZones,
-    offset_bytes: u64,
+    offset: DeviceOffset,
     buffers: Option<(Buffer, Buffer)>,
     refused: Option<DeviceErrorKind>,
     delay: u64,
@@ -442,11 +444,11 @@ impl Reading {
         let bytes = data.len() as u64;
         let checked = match self.refused {
             Some(kind) => Err(kind),
-            None => medium.readable(&device.zoned, self.offset_bytes, bytes),
+            None => medium.readable(&device.zoned, self.offset, bytes),
         };
-        let result = checked.map_err(|kind| device.error(kind, "read", (self.offset_bytes, bytes)));
+        let result = checked.map_err(|kind| device.error(kind, "read", (self.offset, bytes)));
         if result.is_ok() {
-            medium.copy_out(device.unit(), self.offset_bytes, data.bytes_mut(), metadata.bytes_mut());
+            medium.copy_out(device.unit(), self.offset, data.bytes_mut(), metadata.bytes_mut());
         }
         Poll::Ready((data, metadata, result))
     }
@@ -479,28 +481,28 @@ impl Device for MemoryZones {
         &self.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Reading {
-        let is_allowed = self.info.allows(offset_bytes, buffer.len() as u64);
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Reading {
+        let is_allowed = self.info.allows(offset, buffer.len() as u64);
         let refused = (!is_allowed).then_some(DeviceErrorKind::Invalid);
         let delay = self.medium.borrow_mut().delay();
         let buffers = Some((buffer, Buffer::new(0)));
-        Reading { device: self.clone(), offset_bytes, buffers, refused, delay }
+        Reading { device: self.clone(), offset, buffers, refused, delay }
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Doing {
-        self.refuse("write", offset_bytes, data.len() as u64)
+    fn write(&self, offset: DeviceOffset, data: Gather, _fua: bool) -> Doing {
+        self.refuse("write", offset, data.len() as u64)
     }
 
     fn flush(&self) -> Doing {
-        self.start("flush", (0, 0), 0, Operation::Flush)
+        self.start("flush", (DeviceOffset::START, 0), 0, Operation::Flush)
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> Doing {
-        self.refuse("discard", offset_bytes, bytes)
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> Doing {
+        self.refuse("discard", offset, bytes)
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Doing {
-        self.refuse("write zeroes", offset_bytes, bytes)
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> Doing {
+        self.refuse("write zeroes", offset, bytes)
     }
 }
 
@@ -542,12 +544,12 @@ impl ZoneDevice for MemoryZones {
 
     fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> ReadingMetadata {
         let ZoneOffset { zone, in_zone_bytes } = from;
-        let offset_bytes = self.zoned.offset_bytes(zone, in_zone_bytes);
+        let offset = self.zoned.offset_bytes(zone, in_zone_bytes);
         let checked = self.zoned.check_read_metadata(&self.info, from, data.len(), metadata.len());
         let refused = checked.err();
         let delay = self.medium.borrow_mut().delay();
         let buffers = Some((data, metadata));
-        ReadingMetadata(Reading { device: self.clone(), offset_bytes, buffers, refused, delay })
+        ReadingMetadata(Reading { device: self.clone(), offset, buffers, refused, delay })
     }
 
     fn change(&self, zone: u32, change: ZoneChange) -> Doing {
@@ -558,8 +560,8 @@ impl ZoneDevice for MemoryZones {
 
 impl MemoryZones {
     /// Only [`ZoneDevice`] writes to a zoned device.
-    fn refuse(&self, name: &'static str, offset_bytes: u64, bytes: u64) -> Doing {
-        self.start(name, (offset_bytes, bytes), 0, Operation::Refused(DeviceErrorKind::Unsupported))
+    fn refuse(&self, name: &'static str, offset: DeviceOffset, bytes: u64) -> Doing {
+        self.start(name, (offset, bytes), 0, Operation::Refused(DeviceErrorKind::Unsupported))
     }
 }
 

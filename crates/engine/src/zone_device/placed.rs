@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use layout::units::DeviceOffset;
 
 /// Most bytes of a record of a placed device, which has no limit of its own: more than any record has.
 const RECORD_BYTES_MAX: u32 = 4 << 20;
@@ -65,11 +66,16 @@ impl<D: Device> Placed<D> {
         &self.inner.device
     }
 
-    fn error(&self, kind: DeviceErrorKind, operation: &'static str, at: (u64, u64)) -> DeviceError {
-        DeviceError { kind, operation, offset_bytes: at.0, bytes: at.1, errno: 0 }
+    fn error(&self, kind: DeviceErrorKind, operation: &'static str, at: (DeviceOffset, u64)) -> DeviceError {
+        DeviceError { kind, operation, offset: at.0, bytes: at.1, errno: 0 }
     }
 
-    fn refuse(&self, kind: DeviceErrorKind, operation: &'static str, at: (u64, u64)) -> PlacedDone<D> {
+    fn refuse(
+        &self,
+        kind: DeviceErrorKind,
+        operation: &'static str,
+        at: (DeviceOffset, u64),
+    ) -> PlacedDone<D> {
         PlacedDone::Ended(Some(Err(self.error(kind, operation, at))))
     }
 }
@@ -121,24 +127,24 @@ impl<D: Device> Device for Placed<D> {
     }
 
     #[inline]
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> D::Read {
-        self.inner.device.read(offset_bytes, buffer)
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> D::Read {
+        self.inner.device.read(offset, buffer)
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> PlacedDone<D> {
-        self.refuse(DeviceErrorKind::Unsupported, "write", (offset_bytes, data.len() as u64))
+    fn write(&self, offset: DeviceOffset, data: Gather, _fua: bool) -> PlacedDone<D> {
+        self.refuse(DeviceErrorKind::Unsupported, "write", (offset, data.len() as u64))
     }
 
     fn flush(&self) -> PlacedDone<D> {
         PlacedDone::Running(self.inner.device.flush())
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> PlacedDone<D> {
-        self.refuse(DeviceErrorKind::Unsupported, "discard", (offset_bytes, bytes))
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> PlacedDone<D> {
+        self.refuse(DeviceErrorKind::Unsupported, "discard", (offset, bytes))
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> PlacedDone<D> {
-        self.refuse(DeviceErrorKind::Unsupported, "write zeroes", (offset_bytes, bytes))
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> PlacedDone<D> {
+        self.refuse(DeviceErrorKind::Unsupported, "write zeroes", (offset, bytes))
     }
 }
 
@@ -235,34 +241,32 @@ mod tests {
             &self.info
         }
 
-        fn read(&self, offset_bytes: u64, mut buffer: Buffer) -> Self::Read {
+        fn read(&self, offset: DeviceOffset, mut buffer: Buffer) -> Self::Read {
             let bytes = buffer.len();
-            buffer.bytes_mut().copy_from_slice(&self.bytes.borrow()[offset_bytes as usize..][..bytes]);
+            buffer.bytes_mut().copy_from_slice(&self.bytes.borrow()[offset.get() as usize..][..bytes]);
             ready((buffer, Ok(())))
         }
 
-        fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Self::Done {
+        fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> Self::Done {
             let length = data.len();
-            data.copy_to(&mut self.bytes.borrow_mut()[offset_bytes as usize..][..length]);
-            self.note(format!("write {offset_bytes} {length} {fua}"))
+            data.copy_to(&mut self.bytes.borrow_mut()[offset.get() as usize..][..length]);
+            self.note(format!("write {offset} {length} {fua}"))
         }
 
         fn flush(&self) -> Self::Done {
             self.note("flush".to_owned())
         }
 
-        fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done {
-            let noted = self.note(format!("discard {offset_bytes} {bytes}"));
+        fn discard(&self, offset: DeviceOffset, bytes: u64) -> Self::Done {
+            let noted = self.note(format!("discard {offset} {bytes}"));
             match self.discard {
                 None => noted,
-                Some(kind) => {
-                    ready(Err(DeviceError { kind, operation: "discard", offset_bytes, bytes, errno: 0 }))
-                }
+                Some(kind) => ready(Err(DeviceError { kind, operation: "discard", offset, bytes, errno: 0 })),
             }
         }
 
-        fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Self::Done {
-            self.note(format!("zeroes {offset_bytes} {bytes}"))
+        fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> Self::Done {
+            self.note(format!("zeroes {offset} {bytes}"))
         }
     }
 

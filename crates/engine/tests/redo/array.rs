@@ -23,7 +23,7 @@ use engine::stripe::Shared;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
-use layout::units::{Sectors, Slot};
+use layout::units::{DeviceOffset, Sectors, Slot};
 
 use crate::device::{Drive, TestDevice};
 use crate::world::World;
@@ -39,7 +39,7 @@ pub const SHARDS: usize = 2;
 pub struct Machine {
     pub world: Rc<World>,
     pub disks: RefCell<Vec<Rc<Drive>>>,
-    data_offset: u64,
+    data_offset: DeviceOffset,
 }
 
 /// A new array whose parity agrees.
@@ -70,7 +70,11 @@ pub fn create(world: &Rc<World>, level: Level, members: u16, data_offset: u64) -
         disk
     };
     let disks = created.superblocks.iter().enumerate().map(disk).collect();
-    Machine { world: Rc::clone(world), disks: RefCell::new(disks), data_offset }
+    Machine {
+        world: Rc::clone(world),
+        disks: RefCell::new(disks),
+        data_offset: DeviceOffset::new(data_offset),
+    }
 }
 
 pub struct TestPlatform {
@@ -81,17 +85,15 @@ pub struct TestPlatform {
 }
 
 impl Platform<TestDevice> for TestPlatform {
-    async fn attach(&self, slot: Slot, device: Option<(Rc<TestDevice>, u64)>) {
+    async fn attach(&self, slot: Slot, device: Option<(Rc<TestDevice>, DeviceOffset)>) {
         for set in &self.sets {
             self.world.later(|| ()).await;
-            set.devices().attach(
-                slot,
-                device.as_ref().map(|(device, data_offset_bytes)| attached(&device.0, *data_offset_bytes)),
-            );
+            set.devices()
+                .attach(slot, device.as_ref().map(|(device, data_offset)| attached(&device.0, *data_offset)));
         }
     }
 
-    async fn attach_replacement(&self, _: Slot, _: Option<(Rc<TestDevice>, u64)>) {
+    async fn attach_replacement(&self, _: Slot, _: Option<(Rc<TestDevice>, DeviceOffset)>) {
         unreachable!("nothing is replaced here");
     }
 
@@ -127,8 +129,8 @@ impl Platform<TestDevice> for TestPlatform {
     fn keep_scrub(&self, _state: &ScrubState) {}
 }
 
-fn attached(disk: &Rc<Drive>, data_offset_bytes: u64) -> Attached<TestDevice> {
-    Attached { device: TestDevice(Rc::clone(disk)), data_offset_bytes }
+fn attached(disk: &Rc<Drive>, data_offset: DeviceOffset) -> Attached<TestDevice> {
+    Attached { device: TestDevice(Rc::clone(disk)), data_offset }
 }
 
 /// A running array.
@@ -148,7 +150,8 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let disks: Vec<Rc<Drive>> =
         machine.disks.borrow().iter().filter(|disk| !disk.is_dead()).cloned().collect();
     let candidate = |disk: &Rc<Drive>| {
-        let superblock = Superblock::parse(&disk.peek(4096, 4096), MinorVersion::V1_2, DEVICE_BYTES);
+        let superblock =
+            Superblock::parse(&disk.peek(DeviceOffset::new(4096), 4096), MinorVersion::V1_2, DEVICE_BYTES);
         let read = |offset, bytes| Some(disk.peek(offset, bytes));
         let record = |superblock| find_record(superblock, DEVICE_BYTES, read);
         Candidate {

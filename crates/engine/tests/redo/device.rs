@@ -11,6 +11,7 @@ use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
 
 use crate::world::World;
+use layout::units::DeviceOffset;
 
 const BLOCK: usize = 512;
 
@@ -54,9 +55,9 @@ impl Drive {
     }
 
     /// What is there, as a read finds it.
-    pub fn peek(&self, offset: u64, bytes: usize) -> Vec<u8> {
+    pub fn peek(&self, offset: DeviceOffset, bytes: usize) -> Vec<u8> {
         let state = self.state.borrow();
-        let (start, end) = (offset as usize, offset as usize + bytes);
+        let (start, end) = (offset.get() as usize, offset.get() as usize + bytes);
         let mut found = state.durable[start..end].to_vec();
         for (block, contents, _) in &state.cached {
             let at = block * BLOCK;
@@ -68,8 +69,8 @@ impl Drive {
     }
 
     /// Writes that need no cache: what was there before the test.
-    pub fn poke(&self, offset: u64, contents: &[u8]) {
-        let at = offset as usize;
+    pub fn poke(&self, offset: DeviceOffset, contents: &[u8]) {
+        let at = offset.get() as usize;
         self.state.borrow_mut().durable[at..at + contents.len()].copy_from_slice(contents);
     }
 
@@ -91,22 +92,27 @@ impl Drive {
         state.operations
     }
 
-    fn failure(&self, operation: &'static str, offset_bytes: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn failure(&self, operation: &'static str, offset: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         let kind = DeviceErrorKind::Gone;
         match self.is_dead() {
-            true => Err(DeviceError { kind, operation, offset_bytes, bytes, errno: 0 }),
+            true => Err(DeviceError { kind, operation, offset, bytes, errno: 0 }),
             false => Ok(()),
         }
     }
 
-    fn store(self: &Rc<Self>, offset: u64, contents: &[u8], fua: bool) -> Pending<Result<(), DeviceError>> {
-        assert!((offset as usize).is_multiple_of(BLOCK) && contents.len().is_multiple_of(BLOCK), "aligned");
+    fn store(
+        self: &Rc<Self>,
+        offset: DeviceOffset,
+        contents: &[u8],
+        fua: bool,
+    ) -> Pending<Result<(), DeviceError>> {
+        assert!(offset.is_aligned(BLOCK as u64) && contents.len().is_multiple_of(BLOCK), "aligned");
         let operation = self.begin();
         let bytes = contents.len() as u64;
         if !self.is_dead() {
             let state = &mut *self.state.borrow_mut();
             for (i, block) in contents.chunks(BLOCK).enumerate() {
-                state.cached.push((offset as usize / BLOCK + i, block.to_vec(), operation));
+                state.cached.push((offset.get() as usize / BLOCK + i, block.to_vec(), operation));
             }
         }
         let disk = Rc::clone(self);
@@ -143,27 +149,27 @@ impl Device for TestDevice {
         &self.0.info
     }
 
-    fn read(&self, offset_bytes: u64, mut buffer: Buffer) -> Self::Read {
+    fn read(&self, offset: DeviceOffset, mut buffer: Buffer) -> Self::Read {
         let disk = Rc::clone(&self.0);
         self.0.world.later(move || {
             let bytes = buffer.len();
-            buffer.bytes_mut().copy_from_slice(&disk.peek(offset_bytes, bytes));
-            let result = disk.failure("read", offset_bytes, bytes as u64);
+            buffer.bytes_mut().copy_from_slice(&disk.peek(offset, bytes));
+            let result = disk.failure("read", offset, bytes as u64);
             (buffer, result)
         })
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Self::Done {
+    fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> Self::Done {
         let mut contents = vec![0; data.len()];
         data.copy_to(&mut contents);
-        self.0.store(offset_bytes, &contents, fua)
+        self.0.store(offset, &contents, fua)
     }
 
     fn flush(&self) -> Self::Done {
         let disk = Rc::clone(&self.0);
         let returned: Vec<u64> = disk.state.borrow().returned.keys().copied().collect();
         self.0.world.later(move || {
-            disk.failure("flush", 0, 0)?;
+            disk.failure("flush", DeviceOffset::START, 0)?;
             let State { durable, cached, .. } = &mut *disk.state.borrow_mut();
             for (block, contents, _) in cached.iter().filter(|(.., of)| returned.contains(of)) {
                 durable[block * BLOCK..(block + 1) * BLOCK].copy_from_slice(contents);
@@ -173,12 +179,12 @@ impl Device for TestDevice {
         })
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done {
-        self.0.store(offset_bytes, &vec![0; bytes as usize], false)
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> Self::Done {
+        self.0.store(offset, &vec![0; bytes as usize], false)
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Self::Done {
-        self.0.store(offset_bytes, &vec![0; bytes as usize], false)
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> Self::Done {
+        self.0.store(offset, &vec![0; bytes as usize], false)
     }
 }
 

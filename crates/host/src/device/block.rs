@@ -17,6 +17,7 @@ use crate::ring::file::RingFile;
 use crate::ring::in_flight::InFlight;
 use crate::ring::op::{MISPLACED, Op, PAST_END};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
+use layout::units::DeviceOffset;
 
 /// Bytes of zeroes kept for members that cannot zero a range themselves.
 const ZEROES_BYTES: usize = 1 << 20;
@@ -49,20 +50,20 @@ impl Device for BlockDevice {
         &self.inner.file.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
         let bytes = buffer.len() as u64;
-        let op = Op::Read { file: self.on_ring(), buffer, offset: offset_bytes, done: 0, fixed: None };
-        DeviceRead(self.start(op, offset_bytes, bytes))
+        let op = Op::Read { file: self.on_ring(), buffer, offset: offset.get(), done: 0, fixed: None };
+        DeviceRead(self.start(op, offset, bytes))
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
+    fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> DeviceDone {
         let bytes = data.len() as u64;
         let is_cut_short = self.inner.file.is_cut_short();
-        let op = Op::Write { file: self.on_ring(), data, offset: offset_bytes, done: 0, fixed: None, fua };
+        let op = Op::Write { file: self.on_ring(), data, offset: offset.get(), done: 0, fixed: None, fua };
         if is_cut_short {
             return DeviceDone(self.inner.ring.refuse(op, PAST_END));
         }
-        DeviceDone(self.start(op, offset_bytes, bytes))
+        DeviceDone(self.start(op, offset, bytes))
     }
 
     fn flush(&self) -> DeviceDone {
@@ -70,30 +71,30 @@ impl Device for BlockDevice {
         DeviceDone(self.inner.ring.start_timed(op, self.inner.file.time_limit))
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> DeviceDone {
         if self.inner.file.is_block_device() {
-            return self.discard_blocks(offset_bytes, bytes);
+            return self.discard_blocks(offset, bytes);
         }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let op = Op::Allocate { file: self.on_ring(), mode, offset: offset_bytes, bytes, zeroes: None };
-        DeviceDone(self.start(op, offset_bytes, bytes))
+        let op = Op::Allocate { file: self.on_ring(), mode, offset: offset.get(), bytes, zeroes: None };
+        DeviceDone(self.start(op, offset, bytes))
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> DeviceDone {
         let action = if may_unmap { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
         let (mode, zeroes) = (action | libc::FALLOC_FL_KEEP_SIZE, Some(zeroes()));
-        let op = Op::Allocate { file: self.on_ring(), mode, offset: offset_bytes, bytes, zeroes };
-        DeviceDone(self.start(op, offset_bytes, bytes))
+        let op = Op::Allocate { file: self.on_ring(), mode, offset: offset.get(), bytes, zeroes };
+        DeviceDone(self.start(op, offset, bytes))
     }
 }
 
 impl ReadForeign for BlockDevice {
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
+    fn read_into(&self, offset: DeviceOffset, bytes: usize, target: Lease) -> Option<DeviceDone> {
         if !self.inner.ring.uses_io_uring() {
             return None;
         }
-        let op = Op::ReadInto { file: self.on_ring(), target, offset: offset_bytes, bytes, done: 0 };
-        Some(DeviceDone(self.start(op, offset_bytes, bytes as u64)))
+        let op = Op::ReadInto { file: self.on_ring(), target, offset: offset.get(), bytes, done: 0 };
+        Some(DeviceDone(self.start(op, offset, bytes as u64)))
     }
 }
 
@@ -104,7 +105,7 @@ impl BlockDevice {
         BlockDevice { inner: Rc::new(Inner { file: Arc::clone(file), ring: ring.clone(), on_ring }) }
     }
 
-    fn start(&self, op: Op, offset: u64, bytes: u64) -> InFlight {
+    fn start(&self, op: Op, offset: DeviceOffset, bytes: u64) -> InFlight {
         match self.info().allows(offset, bytes) {
             true => self.inner.ring.start_timed(op, self.inner.file.time_limit),
             false => self.inner.ring.refuse(op, MISPLACED),
@@ -112,9 +113,10 @@ impl BlockDevice {
     }
 
     /// The discard of a block device is an ioctl: a helper thread makes it.
-    fn discard_blocks(&self, offset: u64, bytes: u64) -> DeviceDone {
+    fn discard_blocks(&self, offset: DeviceOffset, bytes: u64) -> DeviceDone {
         let Inner { file, ring, .. } = &*self.inner;
-        let op = Op::Helped { file: self.on_ring(), name: "discard", offset, bytes, changes: true };
+        let op =
+            Op::Helped { file: self.on_ring(), name: "discard", offset: offset.get(), bytes, changes: true };
         if !self.info().allows(offset, bytes) {
             return DeviceDone(ring.refuse(op, MISPLACED));
         }
@@ -123,7 +125,7 @@ impl BlockDevice {
         }
         let fd = Arc::clone(&file.fd);
         let number = fd.as_raw_fd();
-        let job = Box::new(move || ioctl::discard(fd.as_fd(), offset, bytes));
+        let job = Box::new(move || ioctl::discard(fd.as_fd(), offset.get(), bytes));
         DeviceDone(ring.start_helped(op, file.time_limit, number, job))
     }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::open::{OpenError, OpenErrorKind, OpenOptions};
 use crate::ring::late::LateWrites;
+use layout::units::DeviceOffset;
 
 /// The largest unit of addressing that the engine has.
 const LOGICAL_BLOCK_BYTES_MAX: u32 = 4096;
@@ -102,11 +103,11 @@ impl BlockFile {
     ///
     /// # Errors
     /// There is no room. A file system that cannot reserve any is no error.
-    pub fn reserve(&self, offset_bytes: u64, bytes: u64) -> std::io::Result<()> {
+    pub fn reserve(&self, offset: DeviceOffset, bytes: u64) -> std::io::Result<()> {
         if self.is_block_device || bytes == 0 {
             return Ok(());
         }
-        match rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset_bytes, bytes) {
+        match rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset.get(), bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             result => Ok(result?),
         }

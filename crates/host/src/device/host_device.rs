@@ -10,6 +10,7 @@ use super::block_file::BlockFile;
 use super::memory::{Memory, MemoryDevice};
 use super::nvme_tcp::{Attached, RemoteDevice};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
+use layout::units::DeviceOffset;
 
 /// An open device, for all shards.
 #[derive(Clone, Debug)]
@@ -36,9 +37,9 @@ impl SharedDevice {
     ///
     /// # Errors
     /// There is no room.
-    pub fn reserve(&self, offset_bytes: u64, bytes: u64) -> std::io::Result<()> {
+    pub fn reserve(&self, offset: DeviceOffset, bytes: u64) -> std::io::Result<()> {
         match self {
-            SharedDevice::Block(file) => file.reserve(offset_bytes, bytes),
+            SharedDevice::Block(file) => file.reserve(offset, bytes),
             SharedDevice::Memory(_) | SharedDevice::Remote(_) => Ok(()),
         }
     }
@@ -86,20 +87,20 @@ impl Device for HostDevice {
     }
 
     #[inline]
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
         match self {
-            HostDevice::Block(device) => device.read(offset_bytes, buffer),
-            HostDevice::Memory(device) => device.read(offset_bytes, buffer),
-            HostDevice::Remote(device) => device.read(offset_bytes, buffer),
+            HostDevice::Block(device) => device.read(offset, buffer),
+            HostDevice::Memory(device) => device.read(offset, buffer),
+            HostDevice::Remote(device) => device.read(offset, buffer),
         }
     }
 
     #[inline]
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
+    fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> DeviceDone {
         match self {
-            HostDevice::Block(device) => device.write(offset_bytes, data, fua),
-            HostDevice::Memory(device) => device.write(offset_bytes, data, fua),
-            HostDevice::Remote(device) => device.write(offset_bytes, data, fua),
+            HostDevice::Block(device) => device.write(offset, data, fua),
+            HostDevice::Memory(device) => device.write(offset, data, fua),
+            HostDevice::Remote(device) => device.write(offset, data, fua),
         }
     }
 
@@ -111,28 +112,28 @@ impl Device for HostDevice {
         }
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> DeviceDone {
         match self {
-            HostDevice::Block(device) => device.discard(offset_bytes, bytes),
-            HostDevice::Memory(device) => device.discard(offset_bytes, bytes),
-            HostDevice::Remote(device) => device.discard(offset_bytes, bytes),
+            HostDevice::Block(device) => device.discard(offset, bytes),
+            HostDevice::Memory(device) => device.discard(offset, bytes),
+            HostDevice::Remote(device) => device.discard(offset, bytes),
         }
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> DeviceDone {
         match self {
-            HostDevice::Block(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
-            HostDevice::Memory(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
-            HostDevice::Remote(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
+            HostDevice::Block(device) => device.write_zeroes(offset, bytes, may_unmap),
+            HostDevice::Memory(device) => device.write_zeroes(offset, bytes, may_unmap),
+            HostDevice::Remote(device) => device.write_zeroes(offset, bytes, may_unmap),
         }
     }
 }
 
 impl ReadForeign for HostDevice {
     #[inline]
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
+    fn read_into(&self, offset: DeviceOffset, bytes: usize, target: Lease) -> Option<DeviceDone> {
         match self {
-            HostDevice::Block(device) => device.read_into(offset_bytes, bytes, target),
+            HostDevice::Block(device) => device.read_into(offset, bytes, target),
             HostDevice::Memory(_) | HostDevice::Remote(_) => None,
         }
     }

@@ -11,6 +11,7 @@ use crate::ring::in_flight::InFlight;
 use crate::ring::memory::Region;
 use crate::ring::op::{Clearing, MISPLACED, Op};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
+use layout::units::DeviceOffset;
 
 pub use crate::ring::memory::{Copier, Memory, MemoryCounters};
 
@@ -30,29 +31,29 @@ impl Device for MemoryDevice {
     }
 
     #[inline]
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
         let bytes = buffer.len() as u64;
-        let op = Op::MemoryRead { region: Rc::clone(&self.region), buffer, offset: offset_bytes };
-        DeviceRead(self.start(op, offset_bytes, bytes))
+        let op = Op::MemoryRead { region: Rc::clone(&self.region), buffer, offset: offset.get() };
+        DeviceRead(self.start(op, offset, bytes))
     }
 
     #[inline]
-    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
+    fn write(&self, offset: DeviceOffset, data: Gather, _fua: bool) -> DeviceDone {
         let bytes = data.len() as u64;
-        let op = Op::MemoryWrite { region: Rc::clone(&self.region), data, offset: offset_bytes };
-        DeviceDone(self.start(op, offset_bytes, bytes))
+        let op = Op::MemoryWrite { region: Rc::clone(&self.region), data, offset: offset.get() };
+        DeviceDone(self.start(op, offset, bytes))
     }
 
     fn flush(&self) -> DeviceDone {
         DeviceDone(self.ring.start(Op::MemoryFlush { region: Rc::clone(&self.region) }))
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
-        self.clear(offset_bytes, bytes, Clearing::Discard)
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> DeviceDone {
+        self.clear(offset, bytes, Clearing::Discard)
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
-        self.clear(offset_bytes, bytes, Clearing::WriteZeroes { may_unmap })
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> DeviceDone {
+        self.clear(offset, bytes, Clearing::WriteZeroes { may_unmap })
     }
 }
 
@@ -62,13 +63,13 @@ impl MemoryDevice {
         MemoryDevice { ring: ring.clone(), region: Rc::new(memory.shard_region()) }
     }
 
-    fn clear(&self, offset: u64, bytes: u64, clearing: Clearing) -> DeviceDone {
-        let op = Op::MemoryClear { region: Rc::clone(&self.region), offset, bytes, clearing };
+    fn clear(&self, offset: DeviceOffset, bytes: u64, clearing: Clearing) -> DeviceDone {
+        let op = Op::MemoryClear { region: Rc::clone(&self.region), offset: offset.get(), bytes, clearing };
         DeviceDone(self.start(op, offset, bytes))
     }
 
     #[inline]
-    fn start(&self, op: Op, offset: u64, bytes: u64) -> InFlight {
+    fn start(&self, op: Op, offset: DeviceOffset, bytes: u64) -> InFlight {
         match self.info().allows(offset, bytes) {
             true => self.ring.start(op),
             false => self.ring.refuse(op, MISPLACED),

@@ -8,6 +8,7 @@ use crate::testing::{Bench, backends, pattern};
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceErrorKind};
 use engine::executor::join_all;
+use layout::units::DeviceOffset;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,9 @@ fn open(path: &Path) -> Result<SharedDevice, OpenError> {
 async fn exercise(device: HostDevice, bench: Bench) {
     let unit = u64::from(device.info().logical_block_bytes);
     let mut model = vec![0u8; usize::try_from(device.info().size_bytes.min(4 * MIB)).expect("small")];
-    device.write_zeroes(0, device.info().size_bytes, true).await.expect("zeroed");
+    device.write_zeroes(DeviceOffset::START, device.info().size_bytes, true).await.expect("zeroed");
     if !device.info().discard_zeroes {
-        let discarded = device.discard(model.len() as u64, unit * 8).await;
+        let discarded = device.discard(DeviceOffset::new(model.len() as u64), unit * 8).await;
         assert!(
             discarded.is_ok() || discarded.is_err_and(|error| error.kind == DeviceErrorKind::Unsupported)
         );
@@ -49,8 +50,8 @@ async fn exercise(device: HostDevice, bench: Bench) {
         let blocks = model.len() as u64 / unit;
         let start = (random >> 20) % blocks;
         let count = (1 + (random >> 50) % 64).min(blocks - start);
-        let (offset, bytes) = (start * unit, count * unit);
-        let range = offset as usize..(offset + bytes) as usize;
+        let (offset, bytes) = (DeviceOffset::new(start * unit), count * unit);
+        let range = offset.get() as usize..(offset + bytes).get() as usize;
         match round % 6 {
             0 | 1 => {
                 let data = scattered(&pattern(random, range.len()), unit as usize);
@@ -75,7 +76,7 @@ async fn exercise(device: HostDevice, bench: Bench) {
         }
         let start = (random >> 33) % (blocks / 2);
         let buffer = bench.pool.take(((random >> 10) % 100 + 1) as usize * unit as usize);
-        let (buffer, result) = device.read(start * unit, buffer).await;
+        let (buffer, result) = device.read(DeviceOffset::new(start * unit), buffer).await;
         result.expect("read");
         let at = (start * unit) as usize;
         assert!(*buffer.bytes() == model[at..at + buffer.len()], "round {round} at {at}");
@@ -84,6 +85,7 @@ async fn exercise(device: HostDevice, bench: Bench) {
     for (offset, bytes) in
         [(size, unit), (size - unit, 2 * unit), (1, unit), (0, unit - 1), (u64::MAX - 511, unit)]
     {
+        let offset = DeviceOffset::new(offset);
         let (_, result) = device.read(offset, Buffer::new(bytes as usize)).await;
         assert_eq!(result.expect_err("not a place").kind, DeviceErrorKind::Invalid);
         let data = Slice::from_bytes(&vec![1; bytes as usize]).into();
@@ -149,10 +151,14 @@ fn reads_that_cost_time_come_one_after_the_other_with_the_newest_bytes() {
     let device = shared.attach(&bench.ring);
     let start = Instant::now();
     let done = bench.run(async move {
-        drop(device.read(0, Buffer::new(4096))); // takes its turn all the same
-        let reads: Vec<_> = (0..9).map(|i| device.read(i * 4096, Buffer::new(4096))).collect();
+        drop(device.read(DeviceOffset::START, Buffer::new(4096))); // takes its turn all the same
+        let reads: Vec<_> =
+            (0..9).map(|i| device.read(DeviceOffset::new(i * 4096), Buffer::new(4096))).collect();
         // A write does not wait for the reads before it, as on any device.
-        device.write(8 * 4096, Slice::from_bytes(&pattern(3, 4096)).into(), false).await.expect("written");
+        device
+            .write(DeviceOffset::new(8 * 4096), Slice::from_bytes(&pattern(3, 4096)).into(), false)
+            .await
+            .expect("written");
         let mut ready = Vec::new();
         for read in reads {
             let (buffer, result) = read.await;
@@ -175,12 +181,12 @@ fn memory_larger_than_the_machine_costs_what_is_used() {
         DeviceSpec::Memory { bytes: 8 << 40, index: 0 }.open(&OpenOptions::default()).expect("mapped");
     let device = shared.attach(&bench.ring);
     bench.run(async move {
-        let end = device.info().size_bytes - 4096;
+        let end = DeviceOffset::new(device.info().size_bytes - 4096);
         device.write(end, Slice::from_bytes(&pattern(9, 4096)).into(), true).await.expect("written");
         let (buffer, result) = device.read(end, Buffer::new(4096)).await;
         result.expect("read");
         assert!(buffer.bytes() == &pattern(9, 4096)[..]);
-        device.discard(0, device.info().size_bytes).await.expect("discarded");
+        device.discard(DeviceOffset::START, device.info().size_bytes).await.expect("discarded");
         let (buffer, _) = device.read(end, buffer).await;
         assert!(buffer.bytes().iter().all(|byte| *byte == 0));
     });
@@ -196,12 +202,13 @@ fn a_member_cut_short_is_gone() {
         File::options().write(true).open(&path).expect("opened").set_len(MIB + 700).expect("cut");
         bench.run(async move {
             for (offset, bytes) in [(MIB - 4096, 8192), (2 * MIB, 4096), (MIB, 64 << 10)] {
+                let offset = DeviceOffset::new(offset);
                 let (buffer, result) = device.read(offset, Buffer::new(bytes)).await;
                 let error = result.expect_err("nothing there");
-                assert_eq!((error.kind, error.offset_bytes), (DeviceErrorKind::Gone, offset), "{error}");
+                assert_eq!((error.kind, error.offset), (DeviceErrorKind::Gone, offset), "{error}");
                 assert_eq!(buffer.len(), bytes);
             }
-            device.read(0, Buffer::new(4096)).await.1.expect("what is left can be read");
+            device.read(DeviceOffset::START, Buffer::new(4096)).await.1.expect("what is left can be read");
         });
     }
 }
@@ -233,7 +240,7 @@ fn a_full_file_system_is_no_space() {
         let device = open(&path).expect("opened").attach(&bench.ring);
         let results = bench.run(async move {
             let data: Gather = Slice::from_bytes(&pattern(1, MIB as usize)).into();
-            join_all((0..8).map(|i| device.write(i * MIB, data.clone(), false))).await
+            join_all((0..8).map(|i| device.write(DeviceOffset::new(i * MIB), data.clone(), false))).await
         });
         let full =
             results.iter().filter(|r| r.as_ref().is_err_and(|e| e.kind == DeviceErrorKind::NoSpace)).count();
@@ -295,7 +302,9 @@ fn refusals_say_why() {
     assert_eq!(kind(&path), OpenErrorKind::InUse, "others read it");
     let bench = Bench::new(RingBackend::Auto);
     let device = reader.attach(&bench.ring);
-    let write = bench.run(async move { device.write(0, Slice::from_bytes(&[1; 4096]).into(), false).await });
+    let write = bench.run(async move {
+        device.write(DeviceOffset::START, Slice::from_bytes(&[1; 4096]).into(), false).await
+    });
     assert_eq!(write.expect_err("read-only").kind, DeviceErrorKind::Io);
     assert_eq!(kind(&folder.path().join("nothing")), OpenErrorKind::NotFound);
     assert_eq!(kind(folder.path()), OpenErrorKind::WrongType);
@@ -314,7 +323,7 @@ fn a_lock_ends_with_the_last_operation_of_the_last_shard() {
         let shared = open(&path).expect("opened");
         let device = shared.attach(&bench.ring);
         drop(shared);
-        drop(device.write(0, Slice::from_bytes(&pattern(1, 4096)).into(), false));
+        drop(device.write(DeviceOffset::START, Slice::from_bytes(&pattern(1, 4096)).into(), false));
         assert_eq!(open(&path).expect_err("a write is in flight").kind, OpenErrorKind::InUse);
         drop(device);
         let mut free = false;
@@ -347,8 +356,8 @@ fn dropped_operations_run_on_and_return_their_memory() {
             for i in 0..1000u64 {
                 let mut buffer = pool.take(4096);
                 buffer.bytes_mut().copy_from_slice(&pattern(i, 4096));
-                drop(device.write(i * 4096, buffer.freeze().into(), false));
-                drop(device.read(i * 4096, pool.take(4096)));
+                drop(device.write(DeviceOffset::new(i * 4096), buffer.freeze().into(), false));
+                drop(device.read(DeviceOffset::new(i * 4096), pool.take(4096)));
             }
             while ring.operations() > 1 {
                 ring.sleep(Duration::from_millis(1)).await;
@@ -357,7 +366,7 @@ fn dropped_operations_run_on_and_return_their_memory() {
                 }
             }
             for i in 0..1000u64 {
-                let (buffer, result) = device.read(i * 4096, pool.take(4096)).await;
+                let (buffer, result) = device.read(DeviceOffset::new(i * 4096), pool.take(4096)).await;
                 result.expect("read");
                 assert!(buffer.bytes() == &pattern(i, 4096)[..], "dropped write {i} was made");
             }

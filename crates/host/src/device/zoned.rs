@@ -7,16 +7,16 @@
 /// the error, if that wants one.
 macro_rules! refuse_plain_writes {
     ($($error:expr)?) => {
-        fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
-            self.refuse("write", (offset_bytes, data.len() as u64) $(, $error)?)
+        fn write(&self, offset: DeviceOffset, data: Gather, _fua: bool) -> DeviceDone {
+            self.refuse("write", (offset, data.len() as u64) $(, $error)?)
         }
 
-        fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
-            self.refuse("discard", (offset_bytes, bytes) $(, $error)?)
+        fn discard(&self, offset: DeviceOffset, bytes: u64) -> DeviceDone {
+            self.refuse("discard", (offset, bytes) $(, $error)?)
         }
 
-        fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> DeviceDone {
-            self.refuse("write zeroes", (offset_bytes, bytes) $(, $error)?)
+        fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> DeviceDone {
+            self.refuse("write zeroes", (offset, bytes) $(, $error)?)
         }
     };
 }
@@ -46,6 +46,7 @@ use self::passthrough::{Append, AppendZones, NvmeReadMetadata};
 use super::host_device::{HostDevice, SharedDevice};
 use super::open::{OpenError, OpenErrorKind, OpenOptions};
 use crate::ring::{DeviceDone, DeviceRead, Ring, ZoneRead};
+use layout::units::DeviceOffset;
 
 pub use self::zoned_file::{AccessChoice, ZonedFile, look};
 
@@ -152,24 +153,24 @@ impl Device for HostZones {
     }
 
     #[inline]
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
-        each!(self, device => device.read(offset_bytes, buffer))
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
+        each!(self, device => device.read(offset, buffer))
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> ZonesDone {
-        each!(self, device => device.write(offset_bytes, data, fua).into())
+    fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> ZonesDone {
+        each!(self, device => device.write(offset, data, fua).into())
     }
 
     fn flush(&self) -> ZonesDone {
         each!(self, device => device.flush().into())
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> ZonesDone {
-        each!(self, device => device.discard(offset_bytes, bytes).into())
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> ZonesDone {
+        each!(self, device => device.discard(offset, bytes).into())
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> ZonesDone {
-        each!(self, device => device.write_zeroes(offset_bytes, bytes, may_unmap).into())
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> ZonesDone {
+        each!(self, device => device.write_zeroes(offset, bytes, may_unmap).into())
     }
 }
 

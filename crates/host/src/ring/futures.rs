@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use super::in_flight::{Ended, InFlight};
 use super::nvme;
 use super::op::{FENCED, MISPLACED, Op, PAST_END, accepted};
+use layout::units::DeviceOffset;
 
 /// A read in flight.
 pub struct DeviceRead(pub(crate) InFlight);
@@ -124,7 +125,8 @@ impl Future for NvmeRead {
 
 #[cold]
 fn error_of(op: &Op, result: i32) -> DeviceError {
-    let (operation, offset_bytes, bytes) = op.describe();
+    let (operation, offset, bytes) = op.describe();
+    let offset = DeviceOffset::new(offset);
     let (kind, errno) = match (result, nvme::kind_of(result)) {
         (_, Some(kind)) => (kind, 0),
         (PAST_END, _) => (DeviceErrorKind::Gone, 0),
@@ -133,11 +135,12 @@ fn error_of(op: &Op, result: i32) -> DeviceError {
         _ if -result == libc::ENOSPC && op.is_beyond_shrunk_device() => (DeviceErrorKind::Gone, -result),
         _ => (kind_of(-result), -result),
     };
-    DeviceError { kind, operation, offset_bytes, bytes, errno }
+    DeviceError { kind, operation, offset, bytes, errno }
 }
 
-fn timeout((operation, offset_bytes, bytes): (&'static str, u64, u64)) -> DeviceError {
-    DeviceError { kind: DeviceErrorKind::Timeout, operation, offset_bytes, bytes, errno: 0 }
+fn timeout((operation, offset, bytes): (&'static str, u64, u64)) -> DeviceError {
+    let offset = DeviceOffset::new(offset);
+    DeviceError { kind: DeviceErrorKind::Timeout, operation, offset, bytes, errno: 0 }
 }
 
 /// What an error number of a block device or a file system means for a member.

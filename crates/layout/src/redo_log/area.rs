@@ -3,6 +3,7 @@
 use super::raw::PIECES_MAX;
 use crate::headroom::{BLOCK_BYTES, BitmapExtent, Headroom};
 use crate::md_superblock::Superblock;
+use crate::units::DeviceOffset;
 
 /// The largest log. The engine empties the log continuously, so that more room gains nothing.
 pub const AREA_BYTES_MAX: u64 = 16 << 20;
@@ -25,7 +26,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedoArea {
     /// First byte on the device, a multiple of 4 KiB.
-    pub start_bytes: u64,
+    pub start: DeviceOffset,
     /// Length in bytes, a multiple of 4 KiB.
     pub bytes: u64,
 }
@@ -40,13 +41,13 @@ impl RedoArea {
         let least = HEADERS * BLOCK + SLOTS_MIN * SLOT_BYTES_MIN;
         let low = if end >= MD_ROOM_BYTES.max(low) + least { MD_ROOM_BYTES.max(low) } else { low };
         let bytes = end.checked_sub(low)?.min(AREA_BYTES_MAX);
-        (bytes >= least).then_some(RedoArea { start_bytes: end - bytes, bytes })
+        (bytes >= least).then_some(RedoArea { start: DeviceOffset::new(end - bytes), bytes })
     }
 
-    /// Where header 0 or 1 is on the device, in bytes.
+    /// Where header 0 or 1 is on the device.
     #[must_use]
-    pub fn header_offset(self, copy: u64) -> u64 {
-        self.start_bytes + copy % HEADERS * BLOCK
+    pub fn header_offset(self, copy: u64) -> DeviceOffset {
+        self.start + copy % HEADERS * BLOCK
     }
 }
 
@@ -83,11 +84,11 @@ impl SlotPlan {
         (fits && whole && slots > 0).then_some(SlotPlan { slot_bytes, slots })
     }
 
-    /// Where a slot is on the device, in bytes.
+    /// Where a slot is on the device.
     #[must_use]
-    pub fn slot_offset(self, area: RedoArea, slot: u32) -> u64 {
+    pub fn slot_offset(self, area: RedoArea, slot: u32) -> DeviceOffset {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        area.start_bytes + HEADERS * BLOCK + u64::from(slot) * u64::from(self.slot_bytes)
+        area.start + HEADERS * BLOCK + u64::from(slot) * u64::from(self.slot_bytes)
     }
 
     /// Bytes of a slot after its header.

@@ -9,6 +9,7 @@ use layout::md_superblock::{
 use layout::redo_log::{
     BLOCK_BYTES, BitmapExtent, Place, RecordError, RedoArea, RedoHeader, RedoRecord, SlotPlan,
 };
+use layout::units::DeviceOffset;
 use layout::zoned;
 use layout::zoned::coded::{self, RowPart};
 use layout::zoned::{
@@ -53,14 +54,11 @@ fn believed(superblock: &Superblock, minor: MinorVersion, device_bytes: u64) {
     let _ = (superblock.roles().count(), superblock.recovery_offset(), superblock.dev_number());
     for bitmap in [BitmapExtent::Absent, BitmapExtent::Unknown, BitmapExtent::Bytes(u64::MAX)] {
         if let Some(area) = RedoArea::of(superblock, bitmap) {
-            assert!(
-                area.start_bytes + area.bytes <= superblock.data_offset().bytes(),
-                "a log before the data"
-            );
+            assert!(area.start + area.bytes <= superblock.data_start(), "a log before the data");
         }
         if let Some(area) = GenerationsArea::of(superblock, bitmap) {
             let end = area.copy_offset(1) + RECORD_BYTES as u64;
-            assert!(end <= superblock.data_offset().bytes(), "a record before the data");
+            assert!(end <= superblock.data_start(), "a record before the data");
         }
     }
     let _ = superblock.for_new_device(0, [1; 16], device_bytes).map_err(|error| error.to_string());
@@ -104,7 +102,7 @@ pub fn bad_blocks(bytes: &[u8]) {
 pub fn redo_log(bytes: &[u8]) {
     let mut block = bytes[..bytes.len().min(BLOCK_BYTES)].to_vec();
     block.resize(BLOCK_BYTES, 0);
-    let mut place = Place { set_uuid: [0; 16], device_uuid: [0; 16], offset_bytes: 0 };
+    let mut place = Place { set_uuid: [0; 16], device_uuid: [0; 16], offset: DeviceOffset::new(0) };
     let plan = SlotPlan { slot_bytes: 64 << 10, slots: 4 };
     for _ in 0..3 {
         let header = RedoHeader::parse(&block, place, 16 << 20);
@@ -135,7 +133,7 @@ pub fn redo_log(bytes: &[u8]) {
 pub fn generations(bytes: &[u8]) {
     let mut block = bytes[..bytes.len().min(RECORD_BYTES)].to_vec();
     block.resize(RECORD_BYTES, 0);
-    let mut place = Place { set_uuid: [0; 16], device_uuid: [0; 16], offset_bytes: 0 };
+    let mut place = Place { set_uuid: [0; 16], device_uuid: [0; 16], offset: DeviceOffset::new(0) };
     for _ in 0..3 {
         match GenerationsRecord::parse(&block, place) {
             Ok(record) => {

@@ -14,11 +14,11 @@ use layout::md_superblock::{BadRange, DeviceRole, MinorVersion, NewArray, NewMem
 use layout::redo_log::{
     Checksum, PieceKind, Place, RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::{Sectors, Slot, Stripe};
+use layout::units::{DeviceOffset, Sectors, Slot, Stripe};
 
 use mutations::mutate;
 
-const PLACE: Place = Place { set_uuid: [7; 16], device_uuid: [9; 16], offset_bytes: 65536 };
+const PLACE: Place = Place { set_uuid: [7; 16], device_uuid: [9; 16], offset: DeviceOffset::new(65536) };
 
 /// Superblocks and bitmap of a new array.
 fn created(minor: MinorVersion, level: Level, device_bytes: u64) -> (Vec<u8>, Vec<u8>) {

@@ -13,6 +13,7 @@ use super::run::{Run, superblock};
 use super::site::{CHUNK, Site, cells};
 use crate::disk::Disk;
 use crate::start::record;
+use layout::units::DeviceOffset;
 
 /// Event counts that are further apart are as good as far apart.
 const EVENTS_APART_MAX: u64 = 3;
@@ -150,7 +151,7 @@ impl Key {
 
     fn add_bitmap(&mut self, disk: &Disk, own: &Superblock) {
         let Some(start) = own.bitmap_start() else { return };
-        let page = disk.read_at_once(start.bytes(), PAGE_BYTES);
+        let page = disk.read_at_once(DeviceOffset::of_sector(start), PAGE_BYTES);
         page[SUPER_BYTES..].hash(&mut self.hasher);
         let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"));
         // `events` and `events_cleared` of md's bitmap.

@@ -16,6 +16,7 @@ use engine::members::load::Clock;
 use crate::agenda::{Agenda, Kind};
 use crate::random::Random;
 use crate::world::{Filler, Pending, pending};
+use layout::units::DeviceOffset;
 
 /// Operations that a member serves at once.
 pub(super) const WIDTH: u32 = 4;
@@ -184,13 +185,13 @@ impl Device for TimedDevice {
         &self.0.info
     }
 
-    fn read(&self, _offset_bytes: u64, buffer: Buffer) -> Self::Read {
+    fn read(&self, _offset: DeviceOffset, buffer: Buffer) -> Self::Read {
         let (pending, filler) = pending();
         self.0.submit(READ_NS, move || filler.fill((buffer, Ok(()))));
         pending
     }
 
-    fn write(&self, _offset_bytes: u64, _data: Gather, _fua: bool) -> Self::Done {
+    fn write(&self, _offset: DeviceOffset, _data: Gather, _fua: bool) -> Self::Done {
         self.change()
     }
 
@@ -198,11 +199,11 @@ impl Device for TimedDevice {
         self.change()
     }
 
-    fn discard(&self, _offset_bytes: u64, _bytes: u64) -> Self::Done {
+    fn discard(&self, _offset: DeviceOffset, _bytes: u64) -> Self::Done {
         self.change()
     }
 
-    fn write_zeroes(&self, _offset_bytes: u64, _bytes: u64, _may_unmap: bool) -> Self::Done {
+    fn write_zeroes(&self, _offset: DeviceOffset, _bytes: u64, _may_unmap: bool) -> Self::Done {
         self.change()
     }
 }

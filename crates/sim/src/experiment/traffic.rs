@@ -19,6 +19,7 @@ use layout::geometry::{Geometry, Layout, Level};
 use super::conditions::{Policy, Troubles, Writes};
 use super::member::{Member, READ_NS, TimedDevice, Timeline, Trouble, WIDTH, WRITE_NS, exponential};
 use crate::random::Random;
+use layout::units::DeviceOffset;
 
 const MEMBERS: u32 = 6;
 const CHUNK_BYTES: u32 = 16 << 10;
@@ -123,8 +124,9 @@ fn volume(
     members: &[Rc<Member>],
 ) -> (Executor, Rc<ArrayVolume<InPlace<TimedDevice>>>) {
     let executor = Executor::new(Box::new(|| {}));
-    let attached =
-        |member: &Rc<Member>| Some(Attached { device: TimedDevice(Rc::clone(member)), data_offset_bytes: 0 });
+    let attached = |member: &Rc<Member>| {
+        Some(Attached { device: TimedDevice(Rc::clone(member)), data_offset: DeviceOffset::START })
+    };
     let members = members.iter().map(attached).collect();
     let set = InPlace::new(Arc::clone(shared), shard, Pool::new(64 << 20), executor.clone(), members);
     (executor, Rc::new(ArrayVolume::new(set, 4096, Arc::new(VolumeMode::default()))))

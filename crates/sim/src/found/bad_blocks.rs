@@ -13,7 +13,7 @@ fn with_log(scenario: Scenario) -> Rc<Array> {
 /// The member cannot read the block at the start of its stripe `stripe`.
 fn break_block(array: &Array, slot: Slot, stripe: Stripe) {
     let disk = disk(array, slot);
-    let first = (disk.places.data + array.machine.geometry().member_offset(stripe)) / 512;
+    let first = (disk.places.data + array.machine.geometry().member_offset(stripe)).get() / 512;
     disk.faults.borrow_mut().bad.extend(first..first + BLOCK / 512);
     may_lose(&array.machine, &disk, |_| true);
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use super::{BLOCKS, cut, disk, fail, finish, quiet, read, start};
 use crate::array::Array;
@@ -19,9 +19,9 @@ fn with_bitmap(level: Level, members: u32) -> Rc<Array> {
 }
 
 /// What the bitmap on a member says.
-fn bitmap_on(array: &Array, slot: Slot) -> (u64, Bitmap) {
+fn bitmap_on(array: &Array, slot: Slot) -> (DeviceOffset, Bitmap) {
     let superblock = array.writer.superblocks().try_superblock(slot).flatten().expect("a member");
-    let start = superblock.bitmap_start().expect("an array with a bitmap").bytes();
+    let start = DeviceOffset::of_sector(superblock.bitmap_start().expect("an array with a bitmap"));
     let room = superblock.bitmap_room(disk(array, slot).places.size).expect("room");
     let bytes = disk(array, slot).read_at_once(start, 2 * PAGE_BYTES);
     (start, Bitmap::parse(&bytes, superblock.set_uuid(), room).expect("a bitmap"))

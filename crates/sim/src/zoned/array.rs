@@ -29,6 +29,7 @@ use super::plant::Plant;
 use super::superblocks::Superblock;
 use crate::trace::Note;
 use crate::world::{Ended, NO_LIMIT, World};
+use layout::units::DeviceOffset;
 
 /// Nanoseconds of a tick of the world.
 const TICK_NS: u64 = 20_000;
@@ -286,7 +287,7 @@ async fn reset_without_header(machine: &Machine, used: &[Option<Rc<Drive>>]) {
             let drive = drive.as_ref().expect("it has zones");
             let mut block = vec![0; BLOCK as usize];
             let at = u64::from(zone) * u64::from(config.capacity_blocks) * BLOCK;
-            drive.medium.borrow().read(at, &mut block, &mut []);
+            drive.medium.borrow().read(DeviceOffset::new(at), &mut block, &mut []);
             let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
             if let Ok(header) = SegmentHeader::parse(&block, place) {
                 found.entry(header.tag).or_insert_with(Vec::new).push((slot, zone, header.columns.len()));

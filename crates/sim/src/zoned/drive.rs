@@ -18,6 +18,7 @@ use super::superblocks::Superblock;
 use crate::random::Random;
 use crate::trace::Note;
 use crate::world::{Filler, Pending, World, pending};
+use layout::units::DeviceOffset;
 
 /// How fences and footers begin, but for what tells them apart.
 const END: &[u8] = b"TwZonF";
@@ -194,13 +195,13 @@ impl Drive {
         &self,
         kind: DeviceErrorKind,
         operation: &'static str,
-        (offset_bytes, bytes): (u64, u64),
+        (offset, bytes): (DeviceOffset, u64),
     ) -> DeviceError {
-        DeviceError { kind, operation, offset_bytes, bytes, errno: 0 }
+        DeviceError { kind, operation, offset, bytes, errno: 0 }
     }
 
-    fn note(&self, operation: &'static str, at: (u64, u64), error: Option<DeviceErrorKind>) {
-        let (offset, bytes) = at;
+    fn note(&self, operation: &'static str, at: (DeviceOffset, u64), error: Option<DeviceErrorKind>) {
+        let (offset, bytes) = (at.0.get(), at.1);
         self.world.note(Note::Done { disk: self.slot as u32, operation, offset, bytes, error });
     }
 
@@ -293,7 +294,7 @@ impl Drive {
     fn finish_write(
         self: &Rc<Self>,
         name: &'static str,
-        at: (u64, u64),
+        at: (DeviceOffset, u64),
         zone: u32,
         result: Result<(u64, Option<Operation>), DeviceErrorKind>,
         fua: bool,
@@ -366,24 +367,24 @@ impl SimZones {
     ) -> Pending<Result<T, DeviceError>> {
         let (pending, filler) = pending();
         self.0.world.fail(format!("the engine asked a drive for what it refuses: {operation}: {kind:?}"));
-        filler.fill(Err(self.0.error(kind, operation, (0, 0))));
+        filler.fill(Err(self.0.error(kind, operation, (DeviceOffset::START, 0))));
         pending
     }
 
     fn read_both(
         &self,
-        offset_bytes: u64,
+        offset: DeviceOffset,
         mut data: Buffer,
         mut metadata: Buffer,
         fill: impl FnOnce((Buffer, Buffer, Result<(), DeviceError>)) + 'static,
     ) {
-        let zone = (offset_bytes / self.0.zoned.zone_bytes) as u32;
+        let zone = (offset.get() / self.0.zoned.zone_bytes) as u32;
         *self.0.reads.borrow_mut().entry(zone).or_default() += 1;
         let random = self.0.world.random();
         let ticks_max = if random.one_in(SLOW_READS_ONE_IN) { SLOW_READ_TICKS_MAX } else { 20 };
         self.after_ticks(random.between(1, ticks_max), move |drive| {
             *drive.reads.borrow_mut().get_mut(&zone).expect("it was started") -= 1;
-            let at = (offset_bytes, data.len() as u64);
+            let at = (offset, data.len() as u64);
             let is_allowed = drive.info.allows(at.0, at.1);
             let result = match () {
                 () if drive.is_gone.get() => Err(DeviceErrorKind::Gone),
@@ -392,7 +393,7 @@ impl SimZones {
                 () => drive.medium.borrow().readable(at.0, at.1),
             };
             if result.is_ok() {
-                drive.medium.borrow().read(offset_bytes, data.bytes_mut(), metadata.bytes_mut());
+                drive.medium.borrow().read(offset, data.bytes_mut(), metadata.bytes_mut());
             }
             fill((data, metadata, result.map_err(|kind| drive.error(kind, "read", at))));
         });
@@ -407,15 +408,15 @@ impl Device for SimZones {
         &self.0.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read {
         let (pending, filler) = pending();
-        self.read_both(offset_bytes, buffer, Buffer::new(0), move |(data, _, result)| {
+        self.read_both(offset, buffer, Buffer::new(0), move |(data, _, result)| {
             filler.fill((data, result));
         });
         pending
     }
 
-    fn write(&self, _offset_bytes: u64, _data: Gather, _fua: bool) -> Self::Done {
+    fn write(&self, _offset: DeviceOffset, _data: Gather, _fua: bool) -> Self::Done {
         self.refused("write", DeviceErrorKind::Unsupported)
     }
 
@@ -426,21 +427,25 @@ impl Device for SimZones {
         let covered = if is_ignored { Vec::new() } else { self.0.medium.borrow().flush_covers() };
         self.after(move |drive| {
             if drive.is_gone.get() {
-                return filler.fill(Err(drive.error(DeviceErrorKind::Gone, "flush", (0, 0))));
+                return filler.fill(Err(drive.error(
+                    DeviceErrorKind::Gone,
+                    "flush",
+                    (DeviceOffset::START, 0),
+                )));
             }
             drive.medium.borrow_mut().made_durable(&covered);
             drive.watch.boundary();
-            drive.note("flush", (0, 0), None);
+            drive.note("flush", (DeviceOffset::START, 0), None);
             filler.fill(Ok(()));
         });
         pending
     }
 
-    fn discard(&self, _offset_bytes: u64, _bytes: u64) -> Self::Done {
+    fn discard(&self, _offset: DeviceOffset, _bytes: u64) -> Self::Done {
         self.refused("discard", DeviceErrorKind::Unsupported)
     }
 
-    fn write_zeroes(&self, _offset_bytes: u64, _bytes: u64, _may_unmap: bool) -> Self::Done {
+    fn write_zeroes(&self, _offset: DeviceOffset, _bytes: u64, _may_unmap: bool) -> Self::Done {
         self.refused("write zeroes", DeviceErrorKind::Unsupported)
     }
 }
@@ -459,7 +464,11 @@ impl ZoneDevice for SimZones {
         let (pending, filler) = pending();
         self.after(move |drive| {
             if drive.is_gone.get() {
-                return filler.fill(Err(drive.error(DeviceErrorKind::Gone, "report zones", (0, 0))));
+                return filler.fill(Err(drive.error(
+                    DeviceErrorKind::Gone,
+                    "report zones",
+                    (DeviceOffset::START, 0),
+                )));
             }
             let medium = drive.medium.borrow();
             let zones = zones.start..zones.end.min(drive.zoned.zones);

@@ -163,7 +163,7 @@ fn is_named(array: &Rc<Array>, target: &Target, what: &str) {
     let zone_bytes = array.machine.scenario.zoned().zone_bytes;
     let zone = u64::from(target.zone) * zone_bytes..(u64::from(target.zone) + 1) * zone_bytes;
     let is_it =
-        |place: &BlockPlace| place.member.index() == target.slot && zone.contains(&place.offset_bytes);
+        |place: &BlockPlace| place.member.index() == target.slot && zone.contains(&place.offset_bytes.get());
     if found.iter().flat_map(|mismatch| &mismatch.blocks).any(is_it) {
         array.machine.world.counts.borrow_mut().zoned_flips_named += 1;
     } else {

@@ -16,6 +16,7 @@ use engine::zone_device::states::ZoneStates;
 use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneState, ZonedInfo};
 
 use crate::random::Random;
+use layout::units::DeviceOffset;
 
 pub(super) const BLOCK: u64 = 4096;
 const METADATA: usize = 64;
@@ -251,13 +252,15 @@ impl Medium {
     }
 
     /// Whether a range can be read.
-    pub(super) fn readable(&self, offset_bytes: u64, bytes: u64) -> Result<(), DeviceErrorKind> {
+    pub(super) fn readable(&self, offset: DeviceOffset, bytes: u64) -> Result<(), DeviceErrorKind> {
+        let offset_bytes = offset.get();
         let zones = offset_bytes / self.zoned.zone_bytes..=(offset_bytes + bytes - 1) / self.zoned.zone_bytes;
         zones.into_iter().try_for_each(|zone| self.states.read(zone as u32))
     }
 
     /// Copies contents out; a range lies in one zone's capacity.
-    pub(super) fn read(&self, offset_bytes: u64, data: &mut [u8], metadata: &mut [u8]) {
+    pub(super) fn read(&self, offset: DeviceOffset, data: &mut [u8], metadata: &mut [u8]) {
+        let offset_bytes = offset.get();
         let own = &self.zones[(offset_bytes / self.zoned.zone_bytes) as usize];
         let in_zone = offset_bytes % self.zoned.zone_bytes;
         for (index, target) in data.chunks_mut(BLOCK as usize).enumerate() {

@@ -54,7 +54,7 @@ pub fn run(arguments: &CorrectSizeArguments, output: Output) -> Result<(), Failu
     let mut members = Vec::new();
     for Resized { member, superblock, former_data_bytes } in right.into_iter().flatten() {
         let bytes = superblock.encode(member.logical_block_bytes);
-        member.write(superblock.offset(), &bytes).and_then(|()| member.sync()).map_err(|error| {
+        member.write(superblock.offset().get(), &bytes).and_then(|()| member.sync()).map_err(|error| {
             let problem = Problem::from_io(&member.path, "write its superblock", &error);
             Failure::from_problems("not every member was put right", vec![problem])
         })?;

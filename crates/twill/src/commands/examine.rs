@@ -155,7 +155,7 @@ fn examine(path: &Path, segments: bool) -> Examined {
     examined.device_bytes = Some(member.device_bytes);
     match superblock_of(&member) {
         Ok(superblock) => {
-            let chosen = superblock.offset();
+            let chosen = superblock.offset().get();
             let found = superblocks::find_all(&member).unwrap_or_default();
             examined.others = found.iter().filter(|found| found.offset != chosen).map(other_words).collect();
             examined.superblock = Some(describe(&superblock, &member));
@@ -271,7 +271,7 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
         used_member_bytes: superblock.size().bytes(),
         available_member_bytes: superblock.data_size().bytes(),
         data_offset_bytes: superblock.data_offset().bytes(),
-        super_offset_bytes: superblock.offset(),
+        super_offset_bytes: superblock.offset().get(),
         unused_before_sectors,
         unused_after_sectors,
         clean: superblock.resync_offset().is_none(),

@@ -70,7 +70,7 @@ pub fn run(arguments: &RenameArguments, output: Output) -> Result<(), Failure> {
     for (member, superblock) in &mut members {
         superblock.rename(&full);
         let bytes = superblock.encode(member.logical_block_bytes);
-        member.write(superblock.offset(), &bytes).and_then(|()| member.sync()).map_err(|error| {
+        member.write(superblock.offset().get(), &bytes).and_then(|()| member.sync()).map_err(|error| {
             let problem = Problem::from_io(&member.path, "write its superblock", &error);
             Failure::from_problems("not every member has the new name: rename it again", vec![problem])
         })?;

@@ -8,5 +8,5 @@ use super::member_file::MemberFile;
 
 /// The record that goes with the superblock of a member, if there is one.
 pub fn record_of(member: &MemberFile, superblock: &Superblock) -> Option<GenerationsRecord> {
-    find_record(superblock, member.device_bytes, |offset, bytes| member.read(offset, bytes).ok())
+    find_record(superblock, member.device_bytes, |offset, bytes| member.read(offset.get(), bytes).ok())
 }

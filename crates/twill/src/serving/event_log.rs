@@ -181,7 +181,7 @@ fn say(logged: &LoggedEvent) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use layout::units::Slot;
+    use layout::units::{DeviceOffset, Slot};
 
     fn add(kept: &mut Kept, event: Event, unix_ms: u64) -> LoggedEvent {
         kept.again(&event, unix_ms).unwrap_or_else(|| {
@@ -192,7 +192,10 @@ mod tests {
     #[test]
     fn an_error_at_the_same_place_is_counted_and_others_are_events() {
         let mut kept = Kept { events: VecDeque::new(), last: 0 };
-        let at = |offset_bytes| Event::BlockUnreadable { member: Slot::new(1), offset_bytes, bytes: 4096 };
+        let at = |offset| {
+            let offset_bytes = DeviceOffset::new(offset);
+            Event::BlockUnreadable { member: Slot::new(1), offset_bytes, bytes: 4096 }
+        };
         for time in 0..1000 {
             add(&mut kept, at(4096), time);
             add(&mut kept, at(8192), time);

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::clock::now_unix_s;
 use super::speed::{NAP, Speed, is_stopping};
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// Devices and paths of an array's members.
 #[derive(Default)]
@@ -68,11 +68,14 @@ impl Known {
     }
 
     /// The open device that one shard's way leads to, and its path.
-    fn open(&self, device: Option<&(Rc<HostDevice>, u64)>) -> (Option<MemberDevice>, Option<PathBuf>) {
-        let Some((device, data_offset_bytes)) = device else { return (None, None) };
-        let (name, data_offset_bytes) = (&engine::device::Device::info(&**device).name, *data_offset_bytes);
+    fn open(
+        &self,
+        device: Option<&(Rc<HostDevice>, DeviceOffset)>,
+    ) -> (Option<MemberDevice>, Option<PathBuf>) {
+        let Some((device, data_offset)) = device else { return (None, None) };
+        let (name, data_offset) = (&engine::device::Device::info(&**device).name, *data_offset);
         let open = self.devices.get(name).cloned();
-        (open.map(|device| MemberDevice { device, data_offset_bytes }), Some(PathBuf::from(name)))
+        (open.map(|device| MemberDevice { device, data_offset }), Some(PathBuf::from(name)))
     }
 
     /// The array no longer uses the device with this path.
@@ -91,7 +94,7 @@ fn told(result: Result<(), ShardGone>, slot: Slot) {
 }
 
 impl Platform<HostDevice> for HostPlatform {
-    async fn attach(&self, slot: Slot, device: Option<(Rc<HostDevice>, u64)>) {
+    async fn attach(&self, slot: Slot, device: Option<(Rc<HostDevice>, DeviceOffset)>) {
         let (member, path) = self.known.lock().open(device.as_ref());
         {
             let mut known = self.known.lock();
@@ -104,7 +107,7 @@ impl Platform<HostDevice> for HostPlatform {
         told(self.array.attach(slot, member).await, slot);
     }
 
-    async fn attach_replacement(&self, slot: Slot, device: Option<(Rc<HostDevice>, u64)>) {
+    async fn attach_replacement(&self, slot: Slot, device: Option<(Rc<HostDevice>, DeviceOffset)>) {
         let (replacement, path) = self.known.lock().open(device.as_ref());
         let before = std::mem::replace(&mut self.known.lock().coming[slot.index()], path);
         told(self.array.attach_replacement(slot, replacement).await, slot);

@@ -155,9 +155,9 @@ impl Opened {
             options,
         ) {
             Ok((device, superblock)) => {
-                let data_offset_bytes = superblock.data_offset().bytes();
+                let data_offset = superblock.data_start();
                 read[index].superblock = Ok(superblock);
-                Some(MemberDevice { device, data_offset_bytes })
+                Some(MemberDevice { device, data_offset })
             }
             Err(problem) => {
                 problems.push(problem);
@@ -236,7 +236,7 @@ impl Opened {
     fn reserve_logs(&self, areas: &[Option<RedoArea>]) {
         for (member, area) in self.members.iter().zip(areas) {
             let (Some(member), Some(area)) = (member, area) else { continue };
-            if let Err(error) = member.device.reserve(area.start_bytes, area.bytes) {
+            if let Err(error) = member.device.reserve(area.start, area.bytes) {
                 let name = &member.device.info().name;
                 tracing::warn!(
                     member = name,

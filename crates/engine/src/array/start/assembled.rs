@@ -5,7 +5,7 @@ use std::sync::Arc;
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use super::inspect::{FoundRedo, Inspection, MemberProblem};
 use crate::array::absences::{absence_place, standing_of};
@@ -108,7 +108,7 @@ impl Assembled {
     ///
     /// # Errors
     /// [`NotAssembled`] says why the array does not start so.
-    pub fn read<R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>>(
+    pub fn read<R: Fn(usize, DeviceOffset, usize) -> Result<Vec<u8>, String>>(
         inspection: &Inspection<'_, R>,
         policy: Policy,
     ) -> Result<Self, NotAssembled> {

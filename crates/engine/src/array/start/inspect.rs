@@ -9,7 +9,7 @@ use layout::geometry::Geometry;
 use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES, SUPER_BYTES};
 use layout::md_superblock::{Superblock, SuperblockError};
 use layout::redo_log::{BitmapExtent, Place, StripeRange};
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 use crate::array::assemble::{Assembly, Candidate};
 use crate::array::bad_block_log::{self, Unbelieved};
@@ -63,7 +63,7 @@ pub struct Inspection<'a, R> {
     pub read: R,
 }
 
-impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> {
+impl<'a, R: Fn(usize, DeviceOffset, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> {
     /// The superblock of a candidate, if that may be believed.
     pub(super) fn superblock(&self, candidate: usize) -> Option<&'a Superblock> {
         self.candidates[candidate].superblock.as_ref().ok()
@@ -150,7 +150,7 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
             Ok(Err(error)) => return unbelieved(error),
             Err(reason) => return Ok(Err(unreadable(&reason))),
         };
-        let start = superblock.bitmap_start().expect("a bitmap").bytes();
+        let start = DeviceOffset::of_sector(superblock.bitmap_start().expect("a bitmap"));
         let length = usize::try_from(head.bitmap_bytes()).unwrap_or(usize::MAX);
         let bytes = match (self.read)(candidate, start, length) {
             Ok(bytes) => bytes,
@@ -168,7 +168,7 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
         superblock: &Superblock,
         bytes: usize,
     ) -> Result<Result<BitmapSuper, SuperblockError>, String> {
-        let start = superblock.bitmap_start().expect("a bitmap").bytes();
+        let start = DeviceOffset::of_sector(superblock.bitmap_start().expect("a bitmap"));
         let head = (self.read)(candidate, start, bytes)?;
         let room_bytes = self.bitmap_room(candidate, superblock);
         Ok(BitmapSuper::parse(&head, superblock.set_uuid(), room_bytes))
@@ -221,11 +221,11 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
         for (slot, candidate, superblock) in in_sync.filter(|_| now.absences != 0) {
             let Some(area) = AbsencesArea::of(superblock, extents[slot.index()]) else { continue };
             for copy in 0..2 {
-                let offset_bytes = area.copy_offset(copy);
+                let offset = area.copy_offset(copy);
                 let length = usize::try_from(area.copy_bytes).expect("a copy is small");
-                let Ok(bytes) = (self.read)(candidate, offset_bytes, length) else { continue };
+                let Ok(bytes) = (self.read)(candidate, offset, length) else { continue };
                 let (set_uuid, device_uuid) = (superblock.set_uuid(), superblock.device_uuid());
-                let found = AbsenceRecord::parse(&bytes, Place { set_uuid, device_uuid, offset_bytes });
+                let found = AbsenceRecord::parse(&bytes, Place { set_uuid, device_uuid, offset });
                 let found = found.filter(|found| found.id == now.absences);
                 let is_newer = |found: &AbsenceRecord| {
                     record.as_ref().is_none_or(|record| record.sequence < found.sequence)

@@ -32,6 +32,7 @@ use crate::log::segment::{Segment, SegmentState, StripeKey, StripePlace};
 use crate::members::MemberState;
 use crate::mismatch::{BlockPlace, Checked, Mismatch, Outcome, Unit, Wrong};
 use crate::zone_device::{ZoneDevice, ZoneState};
+use layout::units::DeviceOffset;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Blocks that are read at once where a footer may be.
@@ -457,12 +458,18 @@ fn at<D: ZoneDevice>(
     wrong: Wrong,
 ) -> Mismatch {
     let in_zone = u64::from(block) * BLOCK;
-    let offset_bytes =
-        port.device(column.slot).map_or(0, |device| device.zoned().offset_bytes(column.zone, in_zone));
+    let offset_bytes = port
+        .device(column.slot)
+        .map_or(DeviceOffset::START, |device| device.zoned().offset_bytes(column.zone, in_zone));
     mismatch(segment.number(), wrong, (column.slot, offset_bytes), in_zone)
 }
 
-fn mismatch(segment: u64, wrong: Wrong, (slot, offset_bytes): (usize, u64), row_bytes: u64) -> Mismatch {
+fn mismatch(
+    segment: u64,
+    wrong: Wrong,
+    (slot, offset_bytes): (usize, DeviceOffset),
+    row_bytes: u64,
+) -> Mismatch {
     let member = Slot::of_index(slot);
     Mismatch {
         unit: Unit::Segment(segment),

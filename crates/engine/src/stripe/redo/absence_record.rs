@@ -17,7 +17,7 @@ use crate::members::attachment::Attached;
 use crate::members::health::{Failing, MemberState};
 use layout::absences::AbsenceRecord;
 use layout::redo_log::Place;
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// What is known of members that are away is on record when it returns.
 ///
@@ -62,17 +62,17 @@ pub(crate) async fn write<D: Device>(log: &RedoLog<D>) -> bool {
 async fn write_to_all<D: Device>(log: &RedoLog<D>, record: &AbsenceRecord) -> bool {
     let members = &log.shared.members;
     let in_sync = log.shared.geometry.slots().filter(|slot| members.state(*slot) == MemberState::InSync);
-    let mut to: Vec<(Slot, u64, Slice, Rc<Attached<D>>)> = Vec::new();
+    let mut to: Vec<(Slot, DeviceOffset, Slice, Rc<Attached<D>>)> = Vec::new();
     for slot in in_sync {
         let (Some(place), Some(member)) = (log.shared.absences.place(slot), log.port.devices.described(slot))
         else {
             return false;
         };
-        let offset_bytes = place.area.copy_offset(record.sequence);
-        let place = Place { set_uuid: place.set_uuid, device_uuid: place.device_uuid, offset_bytes };
-        to.push((slot, offset_bytes, Slice::from_bytes(&record.encode(place)), member));
+        let offset = place.area.copy_offset(record.sequence);
+        let place = Place { set_uuid: place.set_uuid, device_uuid: place.device_uuid, offset };
+        to.push((slot, offset, Slice::from_bytes(&record.encode(place)), member));
     }
-    let start = |(_, offset, data, member): &(Slot, u64, Slice, Rc<Attached<D>>)| {
+    let start = |(_, offset, data, member): &(Slot, DeviceOffset, Slice, Rc<Attached<D>>)| {
         member.device.write(*offset, Gather::from(data.clone()), true)
     };
     let started: Vec<D::Done> = to.iter().map(start).collect();

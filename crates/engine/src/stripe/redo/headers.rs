@@ -19,12 +19,12 @@ use crate::executor::join_all;
 use crate::members::attachment::Attached;
 use crate::members::health::{Failing, MemberState};
 use layout::redo_log::{Place, RedoHeader};
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 
 /// A header for one member.
 struct HeaderWrite {
     slot: Slot,
-    offset_bytes: u64,
+    offset: DeviceOffset,
     data: Slice,
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -
     let writes = headers(log, in_force);
     let start = |write: &HeaderWrite| {
         let member = log.port.devices.described(write.slot)?;
-        let done = member.device.write(write.offset_bytes, Gather::from(write.data.clone()), true);
+        let done = member.device.write(write.offset, Gather::from(write.data.clone()), true);
         Some((write.slot, member, done))
     };
     let (mut to, mut started) = (SmallVec::<[(Slot, Rc<Attached<D>>); 8]>::new(), Vec::new());
@@ -104,7 +104,7 @@ pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -
             Err(error) => {
                 log.shared.members.note_error(slot, &error);
                 let write = writes.iter().find(|write| write.slot == slot).expect("it was started");
-                member.device.write(write.offset_bytes, Gather::from(write.data.clone()), true).await
+                member.device.write(write.offset, Gather::from(write.data.clone()), true).await
             }
         };
         match result {
@@ -131,8 +131,8 @@ fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
     let in_use = |slot: &Slot| log.shared.members.state(*slot) == MemberState::InSync;
     let header = |slot: Slot| {
         let member = state.members[slot.index()]?;
-        let offset_bytes = member.area.header_offset(state.generation);
-        let place = Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset_bytes };
+        let offset = member.area.header_offset(state.generation);
+        let place = Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset };
         let header = RedoHeader {
             generation: state.generation,
             epoch: state.epoch,
@@ -145,7 +145,7 @@ fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
             doubts: doubts.clone(),
         };
         let data = Slice::from_bytes(&header.encode(place));
-        Some(HeaderWrite { slot, offset_bytes, data })
+        Some(HeaderWrite { slot, offset, data })
     };
     state.logs.iter().copied().filter(in_use).filter_map(header).collect()
 }

@@ -11,7 +11,7 @@ use super::slots::{LogSlot, LogSlots, Next, Taken};
 use crate::error::MetadataLost;
 use crate::members::health::{MemberState, Members};
 use layout::redo_log::{RedoArea, SlotPlan};
-use layout::units::{Slot, Stripe};
+use layout::units::{DeviceOffset, Slot, Stripe};
 
 /// Where a member's part of the log lies, and the identity that its headers carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,7 +367,7 @@ impl Redo {
     }
 
     /// Where a slot of the log lies on a member's device.
-    pub(super) fn slot_place(&self, member: Slot, record_slot: u32) -> Option<(u64, RedoMember)> {
+    pub(super) fn slot_place(&self, member: Slot, record_slot: u32) -> Option<(DeviceOffset, RedoMember)> {
         let state = self.state.lock();
         let member = state.members[member.index()]?;
         Some((state.plan?.slot_offset(member.area, record_slot), member))

@@ -24,7 +24,7 @@ use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberWrite};
 use layout::geometry::Geometry;
 use layout::redo_log::{Checksum, PieceKind, Place, RedoRecord};
-use layout::units::{Slot, Stripe};
+use layout::units::{DeviceOffset, Slot, Stripe};
 
 /// Most records of one shard in flight. With more, fewer writers would share one.
 const RECORDS_AT_ONCE: u32 = 2;
@@ -386,14 +386,14 @@ async fn write_record_to<D: Device>(
     full: &mut Option<Slot>,
 ) -> u32 {
     let place = |slot: Slot| {
-        let (offset_bytes, member) = log.shared.redo.slot_place(slot, taken.slot)?;
-        let place = Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset_bytes };
+        let (offset, member) = log.shared.redo.slot_place(slot, taken.slot)?;
+        let place = Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset };
         let mut data = Gather::from(Slice::from_bytes(&record.encode(place)));
         payload.slices().iter().for_each(|slice| data.push(slice.clone()));
-        Some((offset_bytes, data))
+        Some((offset, data))
     };
     let counters = log.port.counters();
-    let mut to = SmallVec::<[(Slot, u64, Gather, Rc<Attached<D>>); 2]>::new();
+    let mut to = SmallVec::<[(Slot, DeviceOffset, Gather, Rc<Attached<D>>); 2]>::new();
     let mut started = SmallVec::<[D::Done; 2]>::new();
     for &slot in targets {
         let member = log.port.devices.described(slot);

@@ -12,6 +12,7 @@ use super::operations::Work;
 use super::shard_queue::ShardQueue;
 use super::transfer::{carry, watch};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
+use layout::units::DeviceOffset;
 
 /// A member on another machine as one shard sees it. Clones are handles to the same.
 #[derive(Clone)]
@@ -46,7 +47,7 @@ impl RemoteDevice {
         &self.handle.0
     }
 
-    fn done(&self, name: &'static str, work: Work, offset: u64, bytes: u64) -> DeviceDone {
+    fn done(&self, name: &'static str, work: Work, offset: DeviceOffset, bytes: u64) -> DeviceDone {
         DeviceDone(self.queue().start(name, work, offset, bytes))
     }
 }
@@ -59,25 +60,25 @@ impl Device for RemoteDevice {
         &self.queue().member.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
         let bytes = buffer.len() as u64;
-        DeviceRead(self.queue().start("read", Work::Read(Some(buffer)), offset_bytes, bytes))
+        DeviceRead(self.queue().start("read", Work::Read(Some(buffer)), offset, bytes))
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
+    fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> DeviceDone {
         let bytes = data.len() as u64;
-        self.done("write", Work::Write { data, fua }, offset_bytes, bytes)
+        self.done("write", Work::Write { data, fua }, offset, bytes)
     }
 
     fn flush(&self) -> DeviceDone {
-        self.done("flush", Work::Flush, 0, 0)
+        self.done("flush", Work::Flush, DeviceOffset::START, 0)
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
-        self.done("discard", Work::Discard, offset_bytes, bytes)
+    fn discard(&self, offset: DeviceOffset, bytes: u64) -> DeviceDone {
+        self.done("discard", Work::Discard, offset, bytes)
     }
 
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
-        self.done("write zeroes", Work::WriteZeroes { may_unmap }, offset_bytes, bytes)
+    fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> DeviceDone {
+        self.done("write zeroes", Work::WriteZeroes { may_unmap }, offset, bytes)
     }
 }

@@ -18,6 +18,7 @@ use super::port::Port;
 use crate::ring::in_flight::InFlight;
 use crate::ring::op::{FENCED, MISPLACED, Op};
 use crate::ring::{Ring, Ticket};
+use layout::units::DeviceOffset;
 
 /// Memory that a queue keeps for what it receives.
 const POOL_BYTES: usize = 1 << 20;
@@ -81,8 +82,9 @@ impl ShardQueue {
     }
 
     /// Starts an operation, or refuses it.
-    pub fn start(&self, name: &'static str, work: Work, offset: u64, bytes: u64) -> InFlight {
+    pub fn start(&self, name: &'static str, work: Work, offset: DeviceOffset, bytes: u64) -> InFlight {
         let allowed = matches!(work, Work::Flush) || self.member.info.allows(offset, bytes);
+        let offset = offset.get();
         let shape = &self.member.shape;
         let refused = match (&work, self.member.end()) {
             _ if !allowed => Some(MISPLACED),

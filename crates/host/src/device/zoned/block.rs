@@ -30,6 +30,7 @@ use super::zoned_file::{ZonedFile, read_zones};
 use crate::ring::file::RingFile;
 use crate::ring::op::{MISPLACED, Op};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
+use layout::units::DeviceOffset;
 
 /// A zoned block device as one shard sees it. Clones are handles to the same.
 #[derive(Clone)]
@@ -58,8 +59,14 @@ impl InOrderZones {
         Rc::clone(lanes.entry(zone).or_insert_with(|| self.inner.block.on_ring().in_order()))
     }
 
-    fn refuse(&self, name: &'static str, (offset, bytes): (u64, u64), result: i32) -> DeviceDone {
-        let op = Op::Helped { file: self.inner.block.on_ring(), name, offset, bytes, changes: false };
+    fn refuse(&self, name: &'static str, (offset, bytes): (DeviceOffset, u64), result: i32) -> DeviceDone {
+        let op = Op::Helped {
+            file: self.inner.block.on_ring(),
+            name,
+            offset: offset.get(),
+            bytes,
+            changes: false,
+        };
         DeviceDone(self.inner.ring.refuse(op, result))
     }
 }
@@ -83,8 +90,8 @@ impl Device for InOrderZones {
         &self.inner.shared.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
-        self.inner.block.read(offset_bytes, buffer)
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
+        self.inner.block.read(offset, buffer)
     }
 
     fn flush(&self) -> DeviceDone {
@@ -120,7 +127,14 @@ impl ZoneDevice for InOrderZones {
         let unit = shared.info.logical_block_bytes;
         let started = match shared.zoned.check_record(unit, to, &data, metadata.as_ref()) {
             Ok(()) => {
-                let op = Op::Write { file: self.lane(zone), data, offset, done: 0, fixed: None, fua };
+                let op = Op::Write {
+                    file: self.lane(zone),
+                    data,
+                    offset: offset.get(),
+                    done: 0,
+                    fixed: None,
+                    fua,
+                };
                 // The block layer would cut a write at the zone's end and write the rest to the next zone, if that is empty.
                 match in_zone_bytes.checked_add(bytes) {
                     Some(end) if end <= shared.capacities_bytes[zone as usize] => {
@@ -153,17 +167,17 @@ impl ZoneDevice for InOrderZones {
             return InOrderDone::new(self, zone, attempt, self.refuse(name, at, -libc::ETIMEDOUT));
         }
         lanes.borrow_mut().remove(&zone); // nothing is in flight there
-        let op = Op::Helped { file: block.on_ring(), name, offset: at.0, bytes: at.1, changes: true };
+        let op = Op::Helped { file: block.on_ring(), name, offset: at.0.get(), bytes: at.1, changes: true };
         let fd = Arc::clone(&shared.file.fd);
         let number = fd.as_raw_fd();
-        let job = Box::new(move || ioctl::change_zones(fd.as_fd(), call_of(change), at.0, at.1));
+        let job = Box::new(move || ioctl::change_zones(fd.as_fd(), call_of(change), at.0.get(), at.1));
         let started = DeviceDone(ring.start_helped(op, shared.file.time_limit, number, job));
         InOrderDone::new(self, zone, attempt, started)
     }
 }
 
-fn unsupported(operation: &'static str, offset_bytes: u64, bytes: u64) -> DeviceError {
-    DeviceError { kind: DeviceErrorKind::Unsupported, operation, offset_bytes, bytes, errno: 0 }
+fn unsupported(operation: &'static str, offset: DeviceOffset, bytes: u64) -> DeviceError {
+    DeviceError { kind: DeviceErrorKind::Unsupported, operation, offset, bytes, errno: 0 }
 }
 
 fn call_of(change: ZoneChange) -> ZoneCall {
@@ -235,7 +249,13 @@ impl BlockReport {
         let count = zones.end.min(shared.zoned.zones).saturating_sub(first);
         let zone_bytes = shared.zoned.zone_bytes;
         let (offset, bytes) = (shared.zoned.offset_bytes(first, 0), u64::from(count) * zone_bytes);
-        let op = Op::Helped { file: block.on_ring(), name: "report zones", offset, bytes, changes: false };
+        let op = Op::Helped {
+            file: block.on_ring(),
+            name: "report zones",
+            offset: offset.get(),
+            bytes,
+            changes: false,
+        };
         let found = Arc::<Mutex<Vec<Zone>>>::default();
         if shared.file.late.any() {
             return BlockReport { done: DeviceDone(ring.refuse(op, -libc::ETIMEDOUT)), zones: found };

@@ -25,6 +25,7 @@ use crate::ring::nvme;
 use crate::ring::op::Op;
 use crate::ring::zone_copy::{ZoneCopy, ZoneIo, ZoneRegions};
 use crate::ring::{DeviceDone, DeviceRead, Ring, ZoneRead};
+use layout::units::DeviceOffset;
 
 /// A zoned drive in memory, shared by all shards.
 pub struct ZonedMemory {
@@ -122,10 +123,10 @@ impl MemoryZones {
         &self,
         name: &'static str,
         io: ZoneIo,
-        (offset_bytes, bytes): (u64, u64),
+        (offset, bytes): (DeviceOffset, u64),
         decided: Result<Option<Instant>, DeviceErrorKind>,
     ) -> InFlight {
-        let ready = decided.unwrap_or(None);
+        let (ready, offset_bytes) = (decided.unwrap_or(None), offset.get());
         let regions = Rc::clone(&self.regions);
         let op = Op::ZoneCopy(Box::new(ZoneCopy { regions, io, name, offset_bytes, bytes, ready }));
         match decided {
@@ -154,17 +155,17 @@ impl MemoryZones {
         self.shared.zoned.check_record(self.shared.info.logical_block_bytes, to, data, metadata)
     }
 
-    fn refuse(&self, name: &'static str, at: (u64, u64)) -> DeviceDone {
+    fn refuse(&self, name: &'static str, at: (DeviceOffset, u64)) -> DeviceDone {
         DeviceDone(self.start(name, ZoneIo::Nothing, at, Err(DeviceErrorKind::Unsupported)))
     }
 
     /// Whether the zones of a range can be read, and when.
-    fn decide_read(&self, offset_bytes: u64, bytes: u64) -> Result<Option<Instant>, DeviceErrorKind> {
-        if !self.shared.info.allows(offset_bytes, bytes) {
+    fn decide_read(&self, offset: DeviceOffset, bytes: u64) -> Result<Option<Instant>, DeviceErrorKind> {
+        if !self.shared.info.allows(offset, bytes) {
             return Err(DeviceErrorKind::Invalid);
         }
         let zone_bytes = self.shared.zoned.zone_bytes;
-        let zones = offset_bytes / zone_bytes..=(offset_bytes + bytes - 1) / zone_bytes;
+        let zones = offset.get() / zone_bytes..=(offset.get() + bytes - 1) / zone_bytes;
         let ask = |states: &mut ZoneStates| {
             zones.into_iter().try_for_each(|zone| states.read(u32::try_from(zone).unwrap_or(u32::MAX)))
         };
@@ -180,16 +181,16 @@ impl Device for MemoryZones {
         &self.shared.info
     }
 
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
         let bytes = buffer.len() as u64;
         let io = ZoneIo::Read { data: buffer, metadata: Buffer::new(0) };
-        let decided = self.decide_read(offset_bytes, bytes);
-        DeviceRead(self.start("read", io, (offset_bytes, bytes), decided))
+        let decided = self.decide_read(offset, bytes);
+        DeviceRead(self.start("read", io, (offset, bytes), decided))
     }
 
     fn flush(&self) -> DeviceDone {
         let decided = self.decide(|()| Timed::Flush, |_| Ok(())).map(|((), ready)| ready);
-        DeviceDone(self.start("flush", ZoneIo::Nothing, (0, 0), decided))
+        DeviceDone(self.start("flush", ZoneIo::Nothing, (DeviceOffset::START, 0), decided))
     }
 
     refuse_plain_writes!();

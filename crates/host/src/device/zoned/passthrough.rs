@@ -26,6 +26,7 @@ use crate::ring::in_flight::InFlight;
 use crate::ring::nvme::{NvmeCommand, NvmeIo};
 use crate::ring::op::{MISPLACED, Op};
 use crate::ring::{DeviceDone, DeviceRead, NvmePlace, NvmeRead, Ring};
+use layout::units::DeviceOffset;
 
 /// A zoned namespace as one shard sees it. Clones are handles to the same.
 #[derive(Clone)]
@@ -68,7 +69,7 @@ impl AppendZones {
     ) -> InFlight {
         let Inner { shared, ring, namespace, .. } = &*self.inner;
         let unit = u64::from(shared.info.logical_block_bytes);
-        let offset_bytes = shared.zoned.offset_bytes(zone, in_zone_bytes);
+        let offset_bytes = shared.zoned.offset_bytes(zone, in_zone_bytes).get();
         let moved = if matches!(io, NvmeIo::Change(_)) { 0 } else { bytes / unit };
         let blocks = u32::try_from(moved).unwrap_or(u32::MAX);
         let at = (offset_bytes / unit, blocks);
@@ -85,8 +86,14 @@ impl AppendZones {
         zoned.check_record(info.logical_block_bytes, to, data, metadata).err().map(result_of)
     }
 
-    fn refuse(&self, name: &'static str, (offset, bytes): (u64, u64)) -> DeviceDone {
-        let op = Op::Helped { file: self.inner.block.on_ring(), name, offset, bytes, changes: false };
+    fn refuse(&self, name: &'static str, (offset, bytes): (DeviceOffset, u64)) -> DeviceDone {
+        let op = Op::Helped {
+            file: self.inner.block.on_ring(),
+            name,
+            offset: offset.get(),
+            bytes,
+            changes: false,
+        };
         DeviceDone(self.inner.ring.refuse(op, -libc::EOPNOTSUPP))
     }
 }
@@ -100,8 +107,8 @@ impl Device for AppendZones {
     }
 
     #[inline]
-    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
-        self.inner.block.read(offset_bytes, buffer)
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> DeviceRead {
+        self.inner.block.read(offset, buffer)
     }
 
     fn flush(&self) -> DeviceDone {
@@ -197,7 +204,7 @@ impl Future for Append {
             DeviceError {
                 kind: DeviceErrorKind::NotAtPointer,
                 operation: "append",
-                offset_bytes: start,
+                offset: start,
                 bytes: self.bytes,
                 errno: 0,
             }
@@ -207,8 +214,8 @@ impl Future for Append {
 
 /// Z-I14, first half: the place of `bytes` bytes in the zone of which the drive says that they begin at a logical block. None:
 /// they do not lie there.
-fn place_in_zone(block: u64, unit: u32, (start, capacity): (u64, u64), bytes: u64) -> Option<u64> {
-    let place = block.checked_mul(u64::from(unit))?.checked_sub(start)?;
+fn place_in_zone(block: u64, unit: u32, (start, capacity): (DeviceOffset, u64), bytes: u64) -> Option<u64> {
+    let place = block.checked_mul(u64::from(unit))?.checked_sub(start.get())?;
     place.checked_add(bytes).is_some_and(|end| end <= capacity).then_some(place)
 }
 
@@ -229,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_place_of_an_append_is_checked() {
-        let zone = (1 << 20, 768 << 10);
+        let zone = (DeviceOffset::new(1 << 20), 768 << 10);
         for (block, bytes, place) in [
             (256, 4096, Some(0)),
             (256 + 100, 4096, Some(100 * 4096)),

@@ -14,6 +14,7 @@ use super::memory::ZonedMemory;
 use super::{HostZones, SharedZones};
 use crate::ring::RingBackend;
 use crate::testing::{Bench, backends};
+use layout::units::DeviceOffset;
 
 const BLOCK: u64 = 4096;
 
@@ -104,10 +105,11 @@ fn a_dropped_append_is_made() {
         handle.flush().await.expect("flushed");
         let zones = handle.report(0..1).await.expect("a report");
         assert_eq!(zones[0].pointer_bytes, Some(BLOCK));
-        let (read, result) = handle.read(0, engine::buffer::Buffer::new(4096)).await;
+        let (read, result) = handle.read(DeviceOffset::START, engine::buffer::Buffer::new(4096)).await;
         result.expect("read");
         assert_eq!(read.bytes(), [7; 4096]);
-        let refused = handle.write_zeroes(0, BLOCK, true).await.expect_err("not a zoned operation");
+        let refused =
+            handle.write_zeroes(DeviceOffset::START, BLOCK, true).await.expect_err("not a zoned operation");
         assert_eq!(refused.kind, DeviceErrorKind::Unsupported);
     });
 }

@@ -5,7 +5,7 @@ use engine::device::{Device, DeviceError, DeviceErrorKind};
 use engine::error::VolumeError;
 use engine::limits::BLOCK_BYTES;
 use engine::volume::{Space, Volume, VolumeInfo, ZeroFlags};
-use layout::units::Slot;
+use layout::units::{DeviceOffset, Slot};
 use std::sync::Arc;
 
 /// A device as one shard sees it, with the contract of a volume.
@@ -49,14 +49,17 @@ impl<D: Device> Space for DeviceVolume<D> {
     async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         self.check(offset_bytes, bytes)?;
         let buffer: Buffer = self.pool.take(bytes as usize);
-        let (buffer, read) = self.device.read(offset_bytes, buffer).await;
+        let (buffer, read) = self.device.read(DeviceOffset::new(offset_bytes), buffer).await;
         read.map_err(|error| volume_error(&error))?;
         Ok(buffer.freeze().into())
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
         self.check_change(offset_bytes, data.len() as u64)?;
-        self.device.write(offset_bytes, data, fua).await.map_err(|error| volume_error(&error))
+        self.device
+            .write(DeviceOffset::new(offset_bytes), data, fua)
+            .await
+            .map_err(|error| volume_error(&error))
     }
 
     async fn flush(&self) -> Result<(), VolumeError> {
@@ -65,14 +68,14 @@ impl<D: Device> Space for DeviceVolume<D> {
 
     async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, how: ZeroFlags) -> Result<(), VolumeError> {
         self.check_change(offset_bytes, bytes)?;
-        let done = self.device.write_zeroes(offset_bytes, bytes, how.may_unmap).await;
+        let done = self.device.write_zeroes(DeviceOffset::new(offset_bytes), bytes, how.may_unmap).await;
         done.map_err(|error| volume_error(&error))?;
         if how.fua { self.flush().await } else { Ok(()) }
     }
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
         self.check_change(offset_bytes, bytes)?;
-        match self.device.discard(offset_bytes, bytes).await {
+        match self.device.discard(DeviceOffset::new(offset_bytes), bytes).await {
             // It is a hint, and a device without that ability keeps the contents.
             Err(error) if error.kind == DeviceErrorKind::Unsupported => Ok(()),
             done => done.map_err(|error| volume_error(&error)),

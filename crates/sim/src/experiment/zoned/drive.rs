@@ -15,6 +15,7 @@ use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 
 use crate::experiment::member::Timeline;
 use crate::world::{Filler, Pending, pending};
+use layout::units::DeviceOffset;
 
 pub(super) struct TimedZones {
     info: DeviceInfo,
@@ -74,7 +75,7 @@ impl Device for TimedZones {
         &self.info
     }
 
-    fn read(&self, _offset_bytes: u64, buffer: Buffer) -> Self::Read {
+    fn read(&self, _offset: DeviceOffset, buffer: Buffer) -> Self::Read {
         self.after(Timed::Read, (buffer, Ok(())))
     }
 
@@ -82,15 +83,15 @@ impl Device for TimedZones {
         self.after(Timed::Flush, Ok(()))
     }
 
-    fn write(&self, _offset_bytes: u64, _data: Gather, _fua: bool) -> Self::Done {
+    fn write(&self, _offset: DeviceOffset, _data: Gather, _fua: bool) -> Self::Done {
         self.refuse("write")
     }
 
-    fn discard(&self, _offset_bytes: u64, _bytes: u64) -> Self::Done {
+    fn discard(&self, _offset: DeviceOffset, _bytes: u64) -> Self::Done {
         self.refuse("discard")
     }
 
-    fn write_zeroes(&self, _offset_bytes: u64, _bytes: u64, _may_unmap: bool) -> Self::Done {
+    fn write_zeroes(&self, _offset: DeviceOffset, _bytes: u64, _may_unmap: bool) -> Self::Done {
         self.refuse("write zeroes")
     }
 }
@@ -158,5 +159,5 @@ fn send(drive: &Rc<RefCell<Drive>>, time: &Rc<Timeline>, zone: u32, (bytes, fill
 }
 
 fn error(kind: DeviceErrorKind, operation: &'static str) -> DeviceError {
-    DeviceError { kind, operation, offset_bytes: 0, bytes: 0, errno: 0 }
+    DeviceError { kind, operation, offset: DeviceOffset::START, bytes: 0, errno: 0 }
 }

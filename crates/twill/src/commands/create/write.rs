@@ -117,7 +117,7 @@ fn write_member<'a>(
             replace(offset, &bitmap.page(page, member.logical_block_bytes), true)?;
         }
     }
-    replace(superblock.offset(), &superblock.encode(member.logical_block_bytes), false)?;
+    replace(superblock.offset().get(), &superblock.encode(member.logical_block_bytes), false)?;
     member.sync()
 }
 
