@@ -15,7 +15,7 @@ use host::device::{HostDevice, SharedDevice};
 use host::shard::ShardContext;
 use layout::geometry::Geometry;
 use layout::md_bitmap::Mapping;
-use layout::units::{DeviceOffset, Slot};
+use layout::units::{DeviceOffset, MemberOffset, Slot};
 
 use crate::setting::{BitmapMapping, Setting};
 
@@ -113,7 +113,7 @@ impl Bitmap {
     }
 
     fn in_use(&self) -> impl Iterator<Item = &HostDevice> {
-        let in_use = |slot: Slot| self.shared.members.in_sync_to(slot, u64::MAX);
+        let in_use = |slot: Slot| self.shared.members.in_sync_to(slot, MemberOffset::new(u64::MAX));
         Slot::all().zip(&self.devices).filter(move |(slot, _)| in_use(*slot)).map(|(_, device)| device)
     }
 }

@@ -36,7 +36,7 @@ async fn check_stripes(geometry: &Geometry, members: &[HostDevice]) -> Result<u6
         let mut data = vec![Vec::new(); geometry.data_chunks() as usize];
         for index in 0..geometry.data_chunks() {
             let member = &members[geometry.data_member(stripe, index).index()];
-            data[geometry.syndrome_index(stripe, index) as usize] = read(member, offset, chunk).await?;
+            data[geometry.syndrome_index(stripe, index) as usize] = read(member, offset.get(), chunk).await?;
         }
         let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
         let parity = [("P", geometry.p_member(stripe)), ("Q", geometry.q_member(stripe))];
@@ -46,7 +46,7 @@ async fn check_stripes(geometry: &Geometry, members: &[HostDevice]) -> Result<u6
         }
         for ((name, slot), expected) in parity.into_iter().zip([&p, &q]) {
             let Some(slot) = slot else { continue };
-            let found = read(&members[slot.index()], offset, chunk).await?;
+            let found = read(&members[slot.index()], offset.get(), chunk).await?;
             if let Some(at) = (0..chunk).find(|at| found[*at] != expected[*at]) {
                 let reason =
                     format!("{name} of stripe {stripe} (slot {slot}) is not that of its data at byte {at}");
@@ -64,7 +64,7 @@ async fn check_copies(geometry: &Geometry, members: &[HostDevice]) -> Result<u64
         let bytes = usize::try_from(copies.len).expect("a small piece");
         let mut first: Option<Vec<u8>> = None;
         for place in &copies.places {
-            let found = read(&members[place.member.index()], place.member_offset, bytes).await?;
+            let found = read(&members[place.member.index()], place.member_offset.get(), bytes).await?;
             if first.get_or_insert_with(|| found.clone()) != &found {
                 let reason = format!("the copies of {bytes} bytes at {at} differ (slot {})", place.member);
                 return Err(Error::Contents(reason));

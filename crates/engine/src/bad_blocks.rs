@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use layout::md_superblock::BadRange;
-use layout::units::{SECTOR_BYTES, Sectors};
+use layout::units::{MemberOffset, SECTOR_BYTES, Sectors};
 
 /// Longest range of one entry, in sectors: what md writes (`BB_MAX_LEN`).
 const ENTRY_SECTORS_MAX: u64 = 512;
@@ -12,7 +12,7 @@ const ENTRY_SECTORS_MAX: u64 = 512;
 /// Ranges in ascending order, apart from each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadBlocks {
-    ranges: Vec<Range<u64>>,
+    ranges: Vec<Range<MemberOffset>>,
 }
 
 impl BadBlocks {
@@ -24,7 +24,8 @@ impl BadBlocks {
             let end = start.0.saturating_add(length.0).saturating_sub(data_offset.0);
             let start = start.0.saturating_sub(data_offset.0);
             if start < end {
-                bad.set(start.saturating_mul(SECTOR_BYTES)..end.saturating_mul(SECTOR_BYTES));
+                let offset = |sector: u64| MemberOffset::new(sector.saturating_mul(SECTOR_BYTES));
+                bad.set(offset(start)..offset(end));
             }
         }
         bad
@@ -34,7 +35,7 @@ impl BadBlocks {
     pub fn to_log(&self, data_offset: Sectors) -> Vec<BadRange> {
         let mut log = Vec::new();
         for range in &self.ranges {
-            let (mut start, end) = (range.start / SECTOR_BYTES, range.end.div_ceil(SECTOR_BYTES));
+            let (mut start, end) = (range.start.get() / SECTOR_BYTES, range.end.get().div_ceil(SECTOR_BYTES));
             while start < end {
                 let length = (end - start).min(ENTRY_SECTORS_MAX);
                 log.push(BadRange { start: Sectors(data_offset.0 + start), length: Sectors(length) });
@@ -46,8 +47,9 @@ impl BadBlocks {
 
     /// How many entries of a log the ranges need.
     pub fn entries(&self) -> usize {
-        let entries =
-            |range: &Range<u64>| (range.end - range.start).div_ceil(ENTRY_SECTORS_MAX * SECTOR_BYTES);
+        let entries = |range: &Range<MemberOffset>| {
+            (range.end - range.start).div_ceil(ENTRY_SECTORS_MAX * SECTOR_BYTES)
+        };
         usize::try_from(self.ranges.iter().map(entries).sum::<u64>()).unwrap_or(usize::MAX)
     }
 
@@ -57,7 +59,7 @@ impl BadBlocks {
     }
 
     /// Where the first range begins.
-    pub fn first(&self) -> Option<u64> {
+    pub fn first(&self) -> Option<MemberOffset> {
         self.ranges.first().map(|range| range.start)
     }
 
@@ -67,21 +69,21 @@ impl BadBlocks {
     }
 
     /// Whether any part of `range` is bad.
-    pub fn meets(&self, range: &Range<u64>) -> bool {
+    pub fn meets(&self, range: &Range<MemberOffset>) -> bool {
         self.ranges.iter().any(|bad| bad.start < range.end && range.start < bad.end)
     }
 
     /// Whether all of `range` is bad.
-    pub fn covers(&self, range: &Range<u64>) -> bool {
+    pub fn covers(&self, range: &Range<MemberOffset>) -> bool {
         self.ranges.iter().any(|bad| bad.start <= range.start && range.end <= bad.end)
     }
 
     /// Adds `range`. False if all of it was bad already.
-    pub fn set(&mut self, range: Range<u64>) -> bool {
+    pub fn set(&mut self, range: Range<MemberOffset>) -> bool {
         if self.covers(&range) {
             return false;
         }
-        let touches = |bad: &Range<u64>| bad.start <= range.end && range.start <= bad.end;
+        let touches = |bad: &Range<MemberOffset>| bad.start <= range.end && range.start <= bad.end;
         let joined = self
             .ranges
             .iter()
@@ -95,7 +97,7 @@ impl BadBlocks {
 
     /// Removes `range`, which was written, unless the rest would need more than `room` entries of a log: then all of it
     /// stays bad, as in md. False if nothing changed.
-    pub fn clear_within(&mut self, range: &Range<u64>, room: usize) -> bool {
+    pub fn clear_within(&mut self, range: &Range<MemberOffset>, room: usize) -> bool {
         let mut without = self.clone();
         if !without.clear(range) || without.entries() > room.max(self.entries()) {
             return false;
@@ -105,11 +107,11 @@ impl BadBlocks {
     }
 
     /// Removes `range`, which was written. False if none of it was bad.
-    pub fn clear(&mut self, range: &Range<u64>) -> bool {
+    pub fn clear(&mut self, range: &Range<MemberOffset>) -> bool {
         if !self.meets(range) {
             return false;
         }
-        let rest = |bad: &Range<u64>| {
+        let rest = |bad: &Range<MemberOffset>| {
             let before = bad.start..bad.end.min(range.start);
             let after = bad.start.max(range.end)..bad.end;
             [before, after].into_iter().filter(|part| part.start < part.end)
@@ -127,32 +129,39 @@ mod tests {
     fn of(ranges: &[Range<u64>]) -> BadBlocks {
         let mut bad = BadBlocks::default();
         ranges.iter().for_each(|range| {
-            bad.set(range.clone());
+            bad.set(at(range.clone()));
         });
         bad
+    }
+
+    fn at(range: Range<u64>) -> Range<MemberOffset> {
+        MemberOffset::new(range.start)..MemberOffset::new(range.end)
     }
 
     #[test]
     fn ranges_join_and_split() {
         let mut bad = of(&[4096..8192, 12288..16384]);
-        assert!(bad.set(8192..12288), "the gap");
+        assert!(bad.set(at(8192..12288)), "the gap");
         assert_eq!(bad, of(&[4096..16384]));
-        assert!(!bad.set(5120..8192), "nothing new");
-        assert!(bad.clear(&(8192..8704)));
+        assert!(!bad.set(at(5120..8192)), "nothing new");
+        assert!(bad.clear(&at(8192..8704)));
         assert_eq!(bad, of(&[8704..16384, 4096..8192]));
-        assert!(!bad.clear(&(8192..8704)) && !bad.meets(&(8192..8704)));
-        assert!(bad.meets(&(0..4097)) && bad.meets(&(16383..20000)) && !bad.meets(&(16384..20000)));
-        assert!(bad.clear(&(0..u64::MAX)) && bad.is_empty());
+        assert!(!bad.clear(&at(8192..8704)) && !bad.meets(&at(8192..8704)));
+        assert!(bad.meets(&at(0..4097)) && bad.meets(&at(16383..20000)) && !bad.meets(&at(16384..20000)));
+        assert!(bad.clear(&at(0..u64::MAX)) && bad.is_empty());
     }
 
     /// A write in the middle of a bad range made two of it, and a healthy member failed since its log had no room for both.
     #[test]
     fn a_full_log_keeps_what_would_be_two() {
         let mut bad = of(&[0..16384, 32768..36864]);
-        assert!(!bad.clear_within(&(4096..8192), 2) && bad == of(&[0..16384, 32768..36864]));
-        assert!(bad.clear_within(&(0..4096), 2), "one shorter");
-        assert!(bad.clear_within(&(32768..36864), 2), "one less");
-        assert!(bad.clear_within(&(8192..12288), 2) && bad == of(&[4096..8192, 12288..16384]), "room again");
+        assert!(!bad.clear_within(&at(4096..8192), 2) && bad == of(&[0..16384, 32768..36864]));
+        assert!(bad.clear_within(&at(0..4096), 2), "one shorter");
+        assert!(bad.clear_within(&at(32768..36864), 2), "one less");
+        assert!(
+            bad.clear_within(&at(8192..12288), 2) && bad == of(&[4096..8192, 12288..16384]),
+            "room again"
+        );
     }
 
     /// Every set and clear against a byte map.
@@ -164,13 +173,13 @@ mod tests {
             let start = seed >> 33 & 63;
             let end = (start + 1 + (seed >> 50) % 9).min(64);
             let part = &mut map[start as usize..end as usize];
-            let (bytes, set) = (start * 512..end * 512, step % 3 != 0);
+            let (bytes, set) = (at(start * 512..end * 512), step % 3 != 0);
             let changed = if set { bad.set(bytes.clone()) } else { bad.clear(&bytes) };
             assert_eq!(changed, part.iter().any(|is| *is != set), "step {step}");
             part.fill(set);
             for (sector, is) in (0u64..).zip(&map) {
                 assert_eq!(
-                    bad.meets(&(sector * 512..sector * 512 + 512)),
+                    bad.meets(&at(sector * 512..sector * 512 + 512)),
                     *is,
                     "step {step} sector {sector}"
                 );

@@ -32,7 +32,7 @@ use crate::stripe::{check, copy, read, recovery, replay, resync, write};
 use crate::striped::StripedEngine;
 use crate::volume::{Engine, EngineShape, ReadInto, Space, ZeroFlags};
 use layout::geometry::Level;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 /// The engine of the level.
 enum LevelEngine<D> {
@@ -315,7 +315,7 @@ impl<D: Device> InPlace<D> {
     pub(crate) async fn redo_piece(
         &self,
         slot: Slot,
-        offset: u64,
+        offset: MemberOffset,
         bytes: u64,
         data: Option<Gather>,
     ) -> Result<(), VolumeError> {
@@ -327,7 +327,7 @@ impl<D: Device> InPlace<D> {
     pub(crate) async fn redo_missing(
         &self,
         slot: Slot,
-        offset: u64,
+        offset: MemberOffset,
         contents: Slice,
     ) -> Result<(), VolumeError> {
         replay::redo_missing(self.parity(), slot, offset, contents).await

@@ -10,7 +10,7 @@ use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberPort, MemberRead, MemberWrite};
 use crate::members::read_into::Reads;
 use layout::geometry::Geometry;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 /// RAID-0 on one shard.
 pub(crate) struct StripedEngine<D> {
@@ -57,7 +57,7 @@ impl<D: Device> StripedEngine<D> {
         results.into_iter().try_for_each(|result| result.map_err(lost))
     }
 
-    fn place(&self, piece: &ChunkPiece) -> (Slot, u64) {
+    fn place(&self, piece: &ChunkPiece) -> (Slot, MemberOffset) {
         let geometry = self.geometry();
         let slot = geometry.data_member(piece.stripe, u32::from(piece.fragment.chunk));
         (slot, geometry.member_offset(piece.stripe) + u64::from(piece.fragment.rows.start))

@@ -15,7 +15,7 @@ mod names;
 mod parity;
 mod raid0_zones;
 
-use crate::units::{SECTOR_BYTES, Slot, Stripe};
+use crate::units::{MemberOffset, SECTOR_BYTES, Slot, Stripe};
 use limits::{check_chunk, check_members};
 use mirror::Raid10;
 use parity::ParityStripe;
@@ -294,14 +294,14 @@ impl Geometry {
         }
     }
 
-    /// Where the stripe's chunks begin, in bytes from the start of each member's data area.
+    /// Where the stripe's chunks begin in each member's data area.
     ///
     /// # Panics
     /// At RAID-1 and 10.
     #[must_use]
-    pub fn member_offset(&self, stripe: Stripe) -> u64 {
+    pub fn member_offset(&self, stripe: Stripe) -> MemberOffset {
         self.assert_striped();
-        stripe.get() * u64::from(self.chunk_bytes)
+        MemberOffset::new(stripe.get() * u64::from(self.chunk_bytes))
     }
 
     /// The stripe whose chunks are at a byte of the members' data areas: undoes [`Geometry::member_offset`].
@@ -309,9 +309,9 @@ impl Geometry {
     /// # Panics
     /// At RAID-1 and 10.
     #[must_use]
-    pub fn stripe_at(&self, member_offset: u64) -> Stripe {
+    pub fn stripe_at(&self, member_offset: MemberOffset) -> Stripe {
         self.assert_striped();
-        Stripe::new(member_offset / u64::from(self.chunk_bytes))
+        Stripe::new(member_offset.get() / u64::from(self.chunk_bytes))
     }
 
     /// The copies of a run that begins at `array_offset`: the longest run of at most `len` bytes, inside the array,
@@ -325,7 +325,7 @@ impl Geometry {
         assert!(array_offset < self.array_bytes(), "offset {array_offset} is beyond the end of the array");
         let len = len.min(self.array_bytes() - array_offset);
         let Some(raid10) = self.raid10 else {
-            let place = |member| CopyPlace { member, member_offset: array_offset };
+            let place = |member| CopyPlace { member, member_offset: MemberOffset::new(array_offset) };
             return Copies { places: self.slots().map(place).collect(), len };
         };
         let chunk_bytes = u64::from(self.chunk_bytes);

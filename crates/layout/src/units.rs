@@ -217,6 +217,13 @@ macro_rules! offset {
             pub const fn is_aligned(self, unit_bytes: u64) -> bool {
                 self.0.is_multiple_of(unit_bytes)
             }
+
+            /// The start of the unit of this many bytes that it lies in.
+            #[inline]
+            #[must_use]
+            pub const fn aligned_down(self, unit_bytes: u64) -> Self {
+                Self(self.0 / unit_bytes * unit_bytes)
+            }
         }
 
         /// The offset so many bytes further on.
@@ -259,6 +266,20 @@ macro_rules! offset {
             }
         }
     };
+}
+
+offset! {
+    /// A byte of a member's data area, from the start of that area: what the geometry computes, and what engines read and write.
+    MemberOffset
+}
+
+impl MemberOffset {
+    /// The same byte as a place on the member's device, whose data area starts at `data_offset`.
+    #[inline]
+    #[must_use]
+    pub const fn on_device(self, data_offset: DeviceOffset) -> DeviceOffset {
+        DeviceOffset(data_offset.0 + self.0)
+    }
 }
 
 offset! {

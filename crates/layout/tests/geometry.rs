@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use layout::geometry::Raid0Zones;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 use layout::{FarSets, Geometry, GeometryError, Layout, Level, Raid10Layout, Role};
 use proptest::prelude::*;
 
@@ -68,7 +68,7 @@ fn draw_copies(geometry: &Geometry) -> String {
     let mut cells = vec![vec!["-".to_string(); geometry.members() as usize]; rows as usize];
     for chunk in 0..geometry.array_bytes() / u64::from(CHUNK) {
         for place in geometry.copies(chunk * u64::from(CHUNK), 1).places {
-            cells[(place.member_offset / u64::from(CHUNK)) as usize][place.member.index()] =
+            cells[(place.member_offset.get() / u64::from(CHUNK)) as usize][place.member.index()] =
                 chunk.to_string();
         }
     }
@@ -197,8 +197,8 @@ fn raid0_zones_follow_the_longer_members() {
         assert_eq!((zones.zones(), zones.array_bytes()), (3, 6 * chunk));
         let place = |i: u64| {
             let (member, offset, run) = zones.locate(i * chunk + 5);
-            assert_eq!((offset % chunk, run), (5, chunk - 5));
-            format!("{member}:{}", offset / chunk)
+            assert_eq!((offset.get() % chunk, run), (5, chunk - 5));
+            format!("{member}:{}", offset.get() / chunk)
         };
         (0..6).map(place).collect::<Vec<_>>().join(" ")
     };
@@ -256,7 +256,7 @@ proptest! {
             }
             prop_assert_eq!(used.len() as u32, geometry.members());
             let end = geometry.member_offset(stripe) + u64::from(geometry.chunk_bytes());
-            prop_assert!(end <= geometry.member_bytes());
+            prop_assert!(end <= MemberOffset::new(geometry.member_bytes()));
         }
     }
 
@@ -282,7 +282,7 @@ proptest! {
             let members: HashSet<Slot> = copies.places.iter().map(|place| place.member).collect();
             prop_assert_eq!(members.len() as u32, layout.copies());
             for place in copies.places {
-                prop_assert!(place.member_offset + 1024 <= geometry.member_bytes());
+                prop_assert!(place.member_offset + 1024 <= MemberOffset::new(geometry.member_bytes()));
                 prop_assert!(used.insert((place.member, place.member_offset)));
             }
         }
@@ -308,7 +308,7 @@ proptest! {
         let mut used = HashSet::new();
         for chunk in 0..zones.array_bytes() / 4096 {
             let (member, offset, _) = zones.locate(chunk * 4096);
-            prop_assert!(offset < bytes[member.index()]);
+            prop_assert!(offset < MemberOffset::new(bytes[member.index()]));
             prop_assert!(used.insert((member, offset)));
         }
     }

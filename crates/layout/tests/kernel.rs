@@ -161,7 +161,7 @@ fn check_raid0_zones(array: &Array) {
     assert_eq!(zones.array_bytes(), array.array_bytes, "{}", array.head);
     for chunk in 0..array.array_bytes / u64::from(array.chunk_bytes) {
         let (member, offset, _) = zones.locate(chunk * u64::from(array.chunk_bytes));
-        let row = (offset / u64::from(array.chunk_bytes)) as usize;
+        let row = (offset.get() / u64::from(array.chunk_bytes)) as usize;
         assert_eq!(array.rows[row][member.index()], Cell::Data(chunk), "{}: {chunk}", array.head);
     }
 }
@@ -172,7 +172,7 @@ fn check_raid10(array: &Array, geometry: &Geometry) {
     let mut used = HashMap::new();
     for chunk in 0..array.array_bytes / chunk_bytes {
         for place in geometry.copies(chunk * chunk_bytes, chunk_bytes).places {
-            let row = (place.member_offset / chunk_bytes) as usize;
+            let row = (place.member_offset.get() / chunk_bytes) as usize;
             used.insert((row, place.member), chunk);
         }
     }

@@ -6,7 +6,7 @@ use layout::redo_log::{
     BLOCK_BYTES, BitmapExtent, Checksum, DOUBTS_MAX, PIECES_MAX, PieceKind, Place, RecordError, RedoArea,
     RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::{DeviceOffset, Sectors, Slot, Stripe};
+use layout::units::{DeviceOffset, MemberOffset, Sectors, Slot, Stripe};
 
 const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset: DeviceOffset::new(256 << 10) };
 const AREA: u64 = 768 << 10;
@@ -30,9 +30,10 @@ fn header(doubts: Vec<StripeRange>) -> RedoHeader {
 }
 
 fn record(payload: &[u8]) -> RedoRecord {
-    let piece = |member, offset_bytes, bytes, kind| {
+    let piece = |member, offset, bytes, kind| {
         let (stripe, member) = (Stripe::new(3), Slot::new(member));
-        RedoPiece { stripe, member, offset_bytes, bytes, kind }
+        let offset = MemberOffset::new(offset);
+        RedoPiece { stripe, member, offset, bytes, kind }
     };
     let half = payload.len() as u64 / 2;
     RedoRecord {

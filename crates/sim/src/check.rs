@@ -10,7 +10,7 @@ use engine::limits::BLOCK_BYTES;
 use engine::members::{MemberState, Replacing};
 use layout::geometry::Role;
 use layout::md_superblock::Superblock;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 use crate::array::Array;
 use crate::disk::Disk;
@@ -210,7 +210,11 @@ fn copies(array: &Array) {
         let mut seen = None;
         for (slot, at) in machine.places(offset) {
             let Some(disk) = in_sync_disk(array, slot, u64::MAX) else { continue };
-            if array.shared.members.is_bad(slot, &(at..at + machine.unit())) {
+            if array
+                .shared
+                .members
+                .is_bad(slot, &(MemberOffset::new(at)..MemberOffset::new(at + machine.unit())))
+            {
                 continue;
             }
             disk.peek(at, if seen.is_none() { &mut first } else { &mut other });
@@ -237,7 +241,7 @@ fn cached_parity(array: &Array) {
     for (stripe, chunk, start, slice) in array.shared.cache.contents() {
         let member = if chunk == P { geometry.p_member(stripe) } else { geometry.q_member(stripe) };
         let (member, at) = (member.expect("a level with this parity"), geometry.member_offset(stripe));
-        let Some(disk) = in_sync_disk(array, member, at + u64::from(geometry.chunk_bytes())) else {
+        let Some(disk) = in_sync_disk(array, member, (at + u64::from(geometry.chunk_bytes())).get()) else {
             continue;
         };
         let at = at + u64::from(start);
@@ -245,7 +249,7 @@ fn cached_parity(array: &Array) {
             continue;
         }
         let mut held = vec![0; slice.len()];
-        disk.peek(at, &mut held);
+        disk.peek(at.get(), &mut held);
         array.world.counts.borrow_mut().cached_parity += 1;
         if held != slice.bytes() {
             let name = if chunk == P { "P" } else { "Q" };
@@ -261,8 +265,9 @@ fn cached_parity(array: &Array) {
 fn parity(array: &Array, stripe: Stripe) {
     let geometry = &array.shared.geometry;
     let (at, bytes) = (geometry.member_offset(stripe), geometry.chunk_bytes() as usize);
-    let disks: Vec<_> = geometry.slots().map(|slot| in_sync_disk(array, slot, at + bytes as u64)).collect();
-    if disks.iter().flatten().all(|disk| disk.untouched(at, bytes as u64)) {
+    let disks: Vec<_> =
+        geometry.slots().map(|slot| in_sync_disk(array, slot, (at + bytes as u64).get())).collect();
+    if disks.iter().flatten().all(|disk| disk.untouched(at.get(), bytes as u64)) {
         return;
     }
     let mut data: Vec<Option<Vec<u8>>> = vec![None; geometry.data_chunks() as usize];
@@ -270,7 +275,7 @@ fn parity(array: &Array, stripe: Stripe) {
     for (slot, disk) in Slot::all().zip(&disks) {
         let Some(disk) = disk else { continue };
         let mut held = vec![0; bytes];
-        disk.peek(at, &mut held);
+        disk.peek(at.get(), &mut held);
         match geometry.role(stripe, slot) {
             Role::Data(index) => data[index as usize] = Some(held),
             Role::P => p = Some(held),
@@ -340,7 +345,7 @@ fn expected_parity(array: &Array, stripe: Stripe, chunk: u8, data: &[Vec<u8>]) -
 
 /// The device of a member that the engine trusts up to `end` in its data area.
 fn in_sync_disk(array: &Array, slot: Slot, end: u64) -> Option<Rc<Disk>> {
-    let trusted = array.shared.members.in_sync_to(slot, end);
+    let trusted = array.shared.members.in_sync_to(slot, MemberOffset::new(end));
     let of_replacement = array.shared.members.replacing(slot).has_slot();
     let disk = || {
         let coming = array.machine.coming.borrow()[slot.index()].clone().filter(|_| of_replacement);

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::disk::Disk;
 use crate::machine::Machine;
-use layout::units::Stripe;
+use layout::units::{MemberOffset, Stripe};
 
 /// Parity may not agree in some stripes. Where this member cannot read a place of such a stripe, the block is
 /// lost: parity that does not agree cannot reconstruct it.
@@ -17,8 +17,9 @@ pub(crate) fn may_lose(machine: &Machine, disk: &Disk, may_disagree: impl Fn(Str
     }
     let faults = disk.faults.borrow();
     let places = faults.bad.iter().map(|block| block * u64::from(disk.places.block));
-    let stripes =
-        places.filter_map(|at| at.checked_sub(disk.places.data.get())).map(|at| geometry.stripe_at(at));
+    let stripes = places
+        .filter_map(|at| at.checked_sub(disk.places.data.get()))
+        .map(|at| geometry.stripe_at(MemberOffset::new(at)));
     let stripes = stripes.filter(|stripe| may_disagree(*stripe)).map(Stripe::get);
     machine.excuses.lost.borrow_mut().extend(stripes);
 }
@@ -49,7 +50,7 @@ fn learn_what_was_given_up(machine: &Machine) {
         let (start, end) = (bytes.start - data, bytes.end - data);
         let parity = machine.geometry().parity_chunks() > 0;
         let stripes: BTreeSet<u64> = match parity {
-            true => [machine.geometry().stripe_at(start).get()].into(),
+            true => [machine.geometry().stripe_at(MemberOffset::new(start)).get()].into(),
             false => (0..machine.geometry().array_bytes())
                 .step_by(machine.unit() as usize)
                 .filter(|at| {

@@ -131,11 +131,11 @@ impl Machine {
         let geometry = self.geometry();
         if !geometry.level().is_striped() {
             let copies = geometry.copies(offset, self.unit());
-            return copies.places.iter().map(|place| (place.member, place.member_offset)).collect();
+            return copies.places.iter().map(|place| (place.member, place.member_offset.get())).collect();
         }
         let place = geometry.locate(offset);
         let member = geometry.data_member(place.stripe, place.data_index);
-        vec![(member, geometry.member_offset(place.stripe) + u64::from(place.chunk_offset))]
+        vec![(member, geometry.member_offset(place.stripe).get() + u64::from(place.chunk_offset))]
     }
 
     /// Where a block is, for a message.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use engine::array::scrub::{Phase, ScrubRequest, ScrubState};
 use engine::mismatch::{Mismatch, Outcome, ScrubMode, Unit, Wrong};
 use layout::geometry::Level;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 use crate::array::Array;
 use crate::check;
@@ -210,7 +210,7 @@ fn names(array: &Array, slot: Slot, disk: &Disk, at: u64, mismatch: &Mismatch) -
     let chunk = u64::from(geometry.chunk_bytes());
     let rows = mismatch.row_bytes..mismatch.row_bytes + mismatch.bytes;
     mismatch.wrong == Wrong::Unknown
-        && mismatch.unit == Unit::Stripe(geometry.stripe_at(at))
+        && mismatch.unit == Unit::Stripe(geometry.stripe_at(MemberOffset::new(at)))
         && rows.contains(&(at % chunk))
 }
 

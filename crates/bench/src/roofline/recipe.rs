@@ -143,7 +143,7 @@ impl Cook<'_> {
             Q => self.geometry.q_member(stripe).expect("a level with Q"),
             data => self.geometry.data_member(stripe, u32::from(data)),
         };
-        Move { slot, offset: self.geometry.member_offset(stripe) + u64::from(start), bytes, at }
+        Move { slot, offset: (self.geometry.member_offset(stripe) + u64::from(start)).get(), bytes, at }
     }
 
     fn read(&self, recipe: &mut Recipe, part: &Part) {
@@ -321,8 +321,12 @@ impl Cook<'_> {
                     true => At::Request(done as usize),
                     false => At::Buffer(recipe.buffer(copies.len as usize), 0),
                 };
-                let copy =
-                    Move { slot: place.member, offset: place.member_offset, bytes: copies.len as usize, at };
+                let copy = Move {
+                    slot: place.member,
+                    offset: place.member_offset.get(),
+                    bytes: copies.len as usize,
+                    at,
+                };
                 if write { recipe.writes.push(copy) } else { recipe.reads.push(copy) }
             }
             done += copies.len;

@@ -90,7 +90,7 @@ pub(super) fn note_replayed(absences: &Absences, repair: &Repair, geometry: &Geo
         if !geometry.has(slot) || members.state(slot) == MemberState::InSync {
             continue;
         }
-        let bytes = piece.offset_bytes..piece.offset_bytes + piece.bytes;
+        let bytes = piece.offset..piece.offset + piece.bytes;
         match piece.kind {
             // A write of a place that its member missed is made of all data.
             PieceKind::Missing | PieceKind::Unlogged | PieceKind::Zeroes => {

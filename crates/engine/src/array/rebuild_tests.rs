@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::recover;
@@ -74,7 +74,7 @@ fn marked_blocks(world: &World) -> BTreeSet<u64> {
     }
     let marked = (0..geometry.array_bytes()).step_by(BLOCK as usize).filter(|&at| is_marked(at));
     let places = marked.flat_map(|at| geometry.copies(at, BLOCK).places);
-    places.filter(|place| place.member == AWAY).map(|place| place.member_offset / BLOCK).collect()
+    places.filter(|place| place.member == AWAY).map(|place| place.member_offset.get() / BLOCK).collect()
 }
 
 fn recovered(world: &World) -> Ended {
@@ -111,7 +111,7 @@ fn what_is_marked_is_recovered_and_nothing_else_is_touched() {
             let blocks = world.set.shared.geometry.member_bytes() / BLOCK;
             let unmarked: Vec<u64> = (0..blocks).filter(|block| !marked.contains(block)).collect();
             assert!(!marked.is_empty() && !unmarked.is_empty(), "{level}: some of both");
-            unmarked.iter().for_each(|block| member.flip(wrong(block)));
+            unmarked.iter().for_each(|block| member.flip(MemberOffset::new(wrong(block))));
             let before = member.area();
             assert!(world.set.shared.members.begin_catching_up(AWAY, 0, BadBlocks::default(), true));
             assert_eq!(recovered(&world), Ended::Finished);
@@ -120,7 +120,7 @@ fn what_is_marked_is_recovered_and_nothing_else_is_touched() {
             for block in unmarked {
                 let range = (block * BLOCK) as usize..((block + 1) * BLOCK) as usize;
                 assert!(before[range.clone()] == after[range], "{level}: block {block} is not marked");
-                member.flip(wrong(&block));
+                member.flip(MemberOffset::new(wrong(&block)));
             }
             assert!(agrees(&world), "{level} round {round}: what was marked is as it should be");
             assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern, "{level}");
@@ -191,7 +191,7 @@ fn it_goes_on_where_it_was_and_a_later_failure_is_recovered_in_full() {
     // A spare in the same slot lacks everything.
     members.fail(AWAY, "for good");
     assert!(members.remove(AWAY));
-    world.fakes[AWAY.index()].flip(50 * 16384);
+    world.fakes[AWAY.index()].flip(MemberOffset::new(50 * 16384));
     assert!(members.begin_recovery(AWAY, 0) && !members.lacks_only_marked(AWAY));
     assert_eq!(recovered(&world), Ended::Finished);
     assert!(agrees(&world));

@@ -11,7 +11,7 @@ use layout::redo_log::{
     BLOCK_BYTES, PieceKind, Place, RecordError, RedoArea, RedoHeader, RedoPiece, RedoRecord, StripeRange,
     WholeRecord,
 };
-use layout::units::{DeviceOffset, Slot, Stripe};
+use layout::units::{DeviceOffset, MemberOffset, Slot, Stripe};
 
 use super::start_bitmap::StartBitmap;
 use crate::device::Device;
@@ -134,7 +134,7 @@ impl Repair {
         let pieces = self.records.iter().flat_map(|record| &record.record().pieces);
         let mut stripes: Vec<Stripe> = pieces
             .flat_map(|piece| {
-                let start = piece.offset_bytes % chunk_bytes; // several stripes only from one's start
+                let start = piece.offset.get() % chunk_bytes; // several stripes only from one's start
                 Stripe::each(piece.stripe..piece.stripe + (start + piece.bytes).div_ceil(chunk_bytes))
             })
             .collect();
@@ -154,7 +154,7 @@ impl Repair {
         let has_parity = missing < situation.geometry.parity_chunks() as usize;
         let due = self.resync_from.filter(|_| has_parity);
         let in_doubt = self.doubts.first().map(|doubt| Stripe::new(doubt.first));
-        due.into_iter().chain(in_doubt).min().map(|stripe| situation.geometry.member_offset(stripe))
+        due.into_iter().chain(in_doubt).min().map(|stripe| situation.geometry.member_offset(stripe).get())
     }
 }
 
@@ -226,10 +226,10 @@ fn redo(situation: &Situation<'_>, logs: &[MemberLog], header: &RedoHeader, repa
 fn fits(geometry: &Geometry, record: &WholeRecord) -> bool {
     let chunk_bytes = u64::from(geometry.chunk_bytes());
     record.record().pieces.iter().all(|piece| {
-        let end = piece.offset_bytes.saturating_add(piece.bytes);
+        let end = MemberOffset::new(piece.offset.get().saturating_add(piece.bytes));
         geometry.has(piece.member)
-            && end <= geometry.stripes() * chunk_bytes
-            && piece.stripe == geometry.stripe_at(piece.offset_bytes)
+            && end.get() <= geometry.stripes() * chunk_bytes
+            && piece.stripe == geometry.stripe_at(piece.offset)
             && (piece.kind == PieceKind::Zeroes || end <= geometry.member_offset(piece.stripe.next()))
             && (piece.kind != PieceKind::Missing || is_data(geometry, piece))
     })
@@ -367,7 +367,7 @@ mod tests {
         let piece = |member| RedoPiece {
             stripe: Stripe::new(1),
             member,
-            offset_bytes: chunk,
+            offset: MemberOffset::new(chunk),
             bytes: 5 * chunk,
             kind: PieceKind::Zeroes,
         };

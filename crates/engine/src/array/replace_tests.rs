@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layout::geometry::Level;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 use super::progress::{Ended, FullSpeed, Progress};
 use super::replace::copy;
@@ -33,7 +33,7 @@ fn replacing(level: Level, members: u32, bad_room: usize) -> (World, Vec<u8>, Fa
     let world = World::new(level, members);
     let pattern = world.fill();
     let new = Fake::new("new".into(), world.set.shared.geometry.member_bytes());
-    (0..world.set.shared.geometry.member_bytes()).step_by(512).for_each(|at| new.flip(at));
+    (0..world.set.shared.geometry.member_bytes()).step_by(512).for_each(|at| new.flip(MemberOffset::new(at)));
     world.set.devices().attach_replacement(OLD, Some(attached(&new)));
     assert!(world.set.shared.members.begin_replacement(OLD, 0, bad_room));
     (world, pattern, new)
@@ -71,7 +71,7 @@ fn what_the_member_cannot_read_is_made_from_the_others_and_not_written_back() {
         let old = world.fakes[OLD.index()].area();
         [0, 3 * BLOCK, u64::from(CHUNK)]
             .into_iter()
-            .for_each(|at| world.fakes[OLD.index()].break_block(at, false));
+            .for_each(|at| world.fakes[OLD.index()].break_block(MemberOffset::new(at), false));
         let broken = world.fakes[OLD.index()].latent_sectors();
         assert_eq!(copied(&world), Ended::Finished, "{level}");
         assert!(new.area() == old, "{level}: what the member held before it broke");
@@ -86,8 +86,8 @@ fn what_nobody_can_read_is_recorded_as_bad_or_ends_the_replacement() {
     for bad_room in [0, 8] {
         let (world, pattern, new) = replacing(Level::Raid5, 4, bad_room);
         // The same rows of two members.
-        world.fakes[OLD.index()].break_block(BLOCK, true);
-        world.fakes[2].break_block(BLOCK, true);
+        world.fakes[OLD.index()].break_block(MemberOffset::new(BLOCK), true);
+        world.fakes[2].break_block(MemberOffset::new(BLOCK), true);
         let members = &world.set.shared.members;
         if bad_room == 0 {
             assert!(matches!(copied(&world), Ended::Failed(_)));
@@ -134,7 +134,9 @@ fn both_get_what_is_written_until_one_has_the_slot_alone() {
 fn a_replacement_that_fails_is_the_end_of_that_and_of_nothing_else() {
     for (level, members) in LEVELS {
         let (world, pattern, new) = replacing(level, members, 0);
-        (0..STRIPES * u64::from(CHUNK)).step_by(BLOCK as usize).for_each(|at| new.break_block(at, true));
+        (0..STRIPES * u64::from(CHUNK))
+            .step_by(BLOCK as usize)
+            .for_each(|at| new.break_block(MemberOffset::new(at), true));
         let shared = &world.set.shared;
         let version = shared.members.metadata_version();
         world.write(0, &pattern).unwrap();
@@ -155,12 +157,12 @@ fn the_replacement_of_a_member_that_fails_has_what_was_copied() {
     let set = Rc::clone(&world.set);
     let (old, half) = (world.fakes[OLD.index()].clone(), STRIPES / 2);
     world.run(async move { set.copy_run(Stripe::FIRST..Stripe::new(half), OLD).await }).expect("copied");
-    members.copied_to(OLD, half * u64::from(CHUNK));
+    members.copied_to(OLD, MemberOffset::new(half * u64::from(CHUNK)));
     let before = new.area();
     members.fail(OLD, "it was about to");
     assert_eq!((members.state(OLD), members.replacing(OLD)), (Recovering, Replacing::Alone));
     assert_eq!(members.recovered_bytes(OLD), half * u64::from(CHUNK));
-    members.copied_to(OLD, STRIPES * u64::from(CHUNK));
+    members.copied_to(OLD, MemberOffset::new(STRIPES * u64::from(CHUNK)));
     assert_eq!(members.recovered_bytes(OLD), half * u64::from(CHUNK), "nothing is copied any more");
     assert!(world.read(0, pattern.len() as u64).unwrap() == pattern, "the rest is made from the others");
     let stripe_bytes = 3 * u64::from(CHUNK);
@@ -229,8 +231,8 @@ fn a_read_that_fails_at_the_old_member_goes_to_the_new_one() {
             let (world, _, _) = replacing(level, members, 0);
             assert_eq!(copied(&world), Ended::Finished, "{level}");
             let old = &world.fakes[OLD.index()];
-            old.break_block(0, true);
-            (level != Level::Raid1).then(|| world.fakes[2].break_block(0, false));
+            old.break_block(MemberOffset::START, true);
+            (level != Level::Raid1).then(|| world.fakes[2].break_block(MemberOffset::START, false));
             let shared = Arc::clone(&world.set.shared);
             old.at_read(nth, move || assert!(shared.members.hand_over(OLD)));
             let set = Rc::clone(&world.set);

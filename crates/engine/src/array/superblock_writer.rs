@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use layout::md_superblock::{DeviceRole, Superblock};
 use layout::redo_log::BitmapExtent;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 use super::absences::{absence_place, put_on_record};
 use super::bad_block_log::{self, BadBlockLogs, Written};
@@ -511,13 +511,14 @@ fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
 /// at that moment stays in doubt, also if a checkpoint of that resync is on its way.
 fn set_unsynced<D: Device>(set: &InPlace<D>, from_bytes: Option<u64>) {
     let shared = &set.shared;
+    let stripe_at = |bytes| shared.geometry.stripe_at(MemberOffset::new(bytes));
     if shared.geometry.parity_chunks() > 0 {
-        shared.redo.set_resync_from(from_bytes.map(|bytes| shared.geometry.stripe_at(bytes)));
+        shared.redo.set_resync_from(from_bytes.map(stripe_at));
     }
     match from_bytes {
         None => shared.consistency.set_unsynced(None),
         Some(bytes) if shared.geometry.parity_chunks() > 0 && shared.members.all_in_sync() => {
-            shared.consistency.set_unsynced(Some(shared.geometry.stripe_at(bytes)));
+            shared.consistency.set_unsynced(Some(stripe_at(bytes)));
         }
         Some(_) => {}
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::{recover, resync};
@@ -39,7 +39,7 @@ fn replace(world: &World, slot: Slot) {
     members.fail(slot, "worn out");
     assert!(members.remove(slot));
     (0..world.set.shared.geometry.member_bytes()).step_by(4096).for_each(|at| {
-        world.fakes[slot.index()].flip(at + 99);
+        world.fakes[slot.index()].flip(MemberOffset::new(at + 99));
     });
     assert!(members.begin_recovery(slot, 0));
 }
@@ -175,7 +175,7 @@ fn the_cursor_is_never_ahead_of_the_data_and_any_is_gone_on_from() {
             assert_eq!(cursor, progress.done_bytes.load(Relaxed));
             // Whatever the member holds behind the cursor, it is not relied on.
             for at in (cursor..should_hold.len() as u64).step_by(16384) {
-                world.fakes[NEW.index()].flip(at);
+                world.fakes[NEW.index()].flip(MemberOffset::new(at));
             }
             members.resume_recovery(NEW, cursor, false);
             let ended = run(&world, async |set| recover(&set, NEW, &Progress::default(), &FullSpeed).await);
@@ -262,7 +262,7 @@ fn what_lies_behind_a_piece_that_failed_does_not_count() {
         let should_hold = world.fakes[NEW.index()].area();
         replace(&world, NEW);
         // It cannot be made, and no bad-block log has room for it.
-        world.fakes[2].break_block(broken * u64::from(CHUNK), false);
+        world.fakes[2].break_block(MemberOffset::new(broken * u64::from(CHUNK)), false);
         let ended = run(&world, async |set| recover(&set, NEW, &Progress::default(), &FullSpeed).await);
         let cursor = world.set.shared.members.recovered_bytes(NEW);
         assert!(matches!(ended, Ended::Failed(_)) && world.state(NEW) == Recovering, "{ended:?}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::health::Members;
 use super::replacement::Replacing;
-use layout::units::{DeviceOffset, Slot};
+use layout::units::{DeviceOffset, MemberOffset, Slot};
 
 /// A device as one shard reaches it.
 pub struct Attached<D> {
@@ -17,6 +17,14 @@ pub struct Attached<D> {
     pub device: D,
     /// Where the data area starts.
     pub data_offset: DeviceOffset,
+}
+
+impl<D> Attached<D> {
+    /// Where on the device a place of the data area is.
+    #[inline]
+    pub(crate) fn on_device(&self, offset: MemberOffset) -> DeviceOffset {
+        offset.on_device(self.data_offset)
+    }
 }
 
 /// The devices of a slot.
@@ -145,18 +153,18 @@ impl<D> Attachments<D> {
         }
     }
 
-    /// The device for a read that ends at `end_bytes` of a slot's data area. None if the slot is empty, if `is_bad` says
+    /// The device for a read that ends at `end` of a slot's data area. None if the slot is empty, if `is_bad` says
     /// that a block of it is bad, or if the slot's current device has changed since the read was planned and does not hold
     /// the range yet (invariant 8).
     pub(super) fn source(
         &self,
         slot: Slot,
-        end_bytes: u64,
+        end: MemberOffset,
         is_bad: impl FnOnce() -> bool,
     ) -> Option<Rc<Attached<D>>> {
         let step = match self.replacements.get() {
             0 => Replacing::No,
-            _ => self.members.step_to_read(slot, end_bytes)?,
+            _ => self.members.step_to_read(slot, end)?,
         };
         if is_bad() {
             return None;

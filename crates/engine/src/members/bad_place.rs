@@ -8,7 +8,7 @@ use crate::buffer::Slice;
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::Event;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 /// Rewrites a block that could not be read, and reads it back. A member that fails either fails.
 pub(crate) async fn put_back<D: Device>(port: &MemberPort<D>, read: &MemberRead, contents: &Slice) {
@@ -48,7 +48,12 @@ pub(crate) fn unreadable<D: Device>(port: &MemberPort<D>, read: &MemberRead) -> 
 
 /// Records blocks of a member that cannot be reconstructed in its bad-block log, as md does for a member that it rebuilds.
 /// False if the log has no room: a recovery cannot go on then. Nothing is recorded of a member that has failed since.
-pub(crate) fn record_bad<D: Device>(port: &MemberPort<D>, slot: Slot, offset: u64, bytes: u64) -> bool {
+pub(crate) fn record_bad<D: Device>(
+    port: &MemberPort<D>,
+    slot: Slot,
+    offset: MemberOffset,
+    bytes: u64,
+) -> bool {
     let members = &port.members;
     if matches!(members.state(slot), MemberState::Missing | MemberState::Failed) {
         return true;

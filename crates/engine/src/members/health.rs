@@ -19,7 +19,7 @@ use crate::read_errors::ReadErrors;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use layout::geometry::Geometry;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 /// State of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -262,11 +262,11 @@ impl Members {
         self.geometry.slots().map(|slot| self.state(slot)).collect()
     }
 
-    /// Whether the member is in sync in a range that ends before `end_bytes` of its data area.
-    pub fn in_sync_to(&self, slot: Slot, end_bytes: u64) -> bool {
+    /// Whether the member is in sync in a range that ends before `end` of its data area.
+    pub fn in_sync_to(&self, slot: Slot, end: MemberOffset) -> bool {
         match self.state(slot) {
             MemberState::InSync => true,
-            MemberState::Recovering => end_bytes <= self.recovered_bytes(slot),
+            MemberState::Recovering => end.get() <= self.recovered_bytes(slot),
             MemberState::Missing | MemberState::Failed => false,
         }
     }
@@ -332,17 +332,17 @@ impl Members {
     }
 
     /// Whether any part of a range of the member's data area is known to be bad. It is never read as data.
-    pub fn is_bad(&self, slot: Slot, range: &Range<u64>) -> bool {
+    pub fn is_bad(&self, slot: Slot, range: &Range<MemberOffset>) -> bool {
         !self.plain() && self.slots[slot.index()].bad.lock().meets(range)
     }
 
     /// Whether all of a range is known to be bad.
-    pub fn is_all_bad(&self, slot: Slot, range: &Range<u64>) -> bool {
+    pub fn is_all_bad(&self, slot: Slot, range: &Range<MemberOffset>) -> bool {
         self.slots[slot.index()].bad.lock().covers(range)
     }
 
     /// Records a range as bad. False, with nothing changed, if the log has no room for it.
-    pub fn set_bad(&self, slot: Slot, range: Range<u64>) -> bool {
+    pub fn set_bad(&self, slot: Slot, range: Range<MemberOffset>) -> bool {
         self.change_bad(slot, |bad, room| {
             let mut with = bad.clone();
             if with.set(range) && with.entries() > room {
@@ -353,7 +353,7 @@ impl Members {
     }
 
     /// The range was written, so it is good again. It stays bad if the log has no room for what is left around it.
-    pub fn clear_bad(&self, slot: Slot, range: &Range<u64>) {
+    pub fn clear_bad(&self, slot: Slot, range: &Range<MemberOffset>) {
         self.clear_bad_of_replacement(slot, range);
         if self.is_bad(slot, range) {
             self.change_bad(slot, |bad, room| {
@@ -511,9 +511,9 @@ impl Members {
         self.state(slot) == MemberState::Recovering && self.slots[slot.index()].lacks_marked.load(SeqCst)
     }
 
-    /// Moves a recovering member's cursor: everything below `bytes` is in sync. The caller owns the stripes in between.
-    pub fn recovered_to(&self, slot: Slot, bytes: u64) {
-        self.slots[slot.index()].recovered_bytes.fetch_max(bytes, SeqCst);
+    /// Moves a recovering member's cursor: everything below `end` is in sync. The caller owns the stripes in between.
+    pub fn recovered_to(&self, slot: Slot, end: MemberOffset) {
+        self.slots[slot.index()].recovered_bytes.fetch_max(end.get(), SeqCst);
     }
 
     /// A recovering member holds all it should. False if it has failed meanwhile.
@@ -599,14 +599,14 @@ impl Members {
         Replacing::from_byte(self.replacement(slot).step.load(SeqCst))
     }
 
-    /// The step that decides which device serves a read that ends before `end_bytes` of a slot's data area. None: the slot
+    /// The step that decides which device serves a read that ends before `end` of a slot's data area. None: the slot
     /// has got another device since the read was planned, which does not hold the range yet (invariant 8). The caller
     /// checks the bad blocks next and then the step again: if that has changed, they were the bad blocks of another device.
-    pub(crate) fn step_to_read(&self, slot: Slot, end_bytes: u64) -> Option<Replacing> {
+    pub(crate) fn step_to_read(&self, slot: Slot, end: MemberOffset) -> Option<Replacing> {
         let step = self.replacing(slot);
         let holds = || match self.geometry.parity_chunks() {
             0 => self.state(slot) == MemberState::InSync,
-            _ => self.in_sync_to(slot, end_bytes),
+            _ => self.in_sync_to(slot, end),
         };
         (step != Replacing::Moving && (!step.has_slot() || holds())).then_some(step)
     }
@@ -633,17 +633,17 @@ impl Members {
         self.replacement(slot).copied_bytes.load(SeqCst)
     }
 
-    /// Everything below `bytes` was copied. Without effect once the replacement has the slot: beyond the cursor it may have
+    /// Everything below `end` was copied. Without effect once the replacement has the slot: beyond the cursor it may have
     /// missed writes since.
-    pub fn copied_to(&self, slot: Slot, bytes: u64) {
+    pub fn copied_to(&self, slot: Slot, end: MemberOffset) {
         let _changing = self.changing.lock();
         if self.replacing(slot) == Replacing::Copying {
-            self.replacement(slot).copied_bytes.fetch_max(bytes, SeqCst);
+            self.replacement(slot).copied_bytes.fetch_max(end.get(), SeqCst);
         }
     }
 
     /// Records a range that can be neither read nor reconstructed as bad on the replacement. False if its log has no room.
-    pub fn set_bad_on_replacement(&self, slot: Slot, range: Range<u64>) -> bool {
+    pub fn set_bad_on_replacement(&self, slot: Slot, range: Range<MemberOffset>) -> bool {
         let replacement = self.replacement(slot);
         let mut bad = replacement.bad.lock();
         let mut with = bad.clone();
@@ -654,7 +654,7 @@ impl Members {
         true
     }
 
-    fn clear_bad_of_replacement(&self, slot: Slot, range: &Range<u64>) {
+    fn clear_bad_of_replacement(&self, slot: Slot, range: &Range<MemberOffset>) {
         if self.replacing(slot) == Replacing::Copying {
             let replacement = self.replacement(slot);
             replacement.bad.lock().clear_within(range, replacement.bad_room.load(SeqCst));
@@ -664,7 +664,7 @@ impl Members {
     /// Where a later run may resume the copying: not beyond the first bad block, which only this run knows of.
     pub fn copied_without_bad(&self, slot: Slot, done_bytes: u64) -> u64 {
         let first_bad = self.replacement(slot).bad.lock().first();
-        first_bad.map_or(done_bytes, |first| first.min(done_bytes))
+        first_bad.map_or(done_bytes, |first| first.get().min(done_bytes))
     }
 
     /// Fails the replacement in a slot; the member stays. False if the replacement has the slot by now: its errors are then

@@ -6,7 +6,7 @@ use crate::bad_blocks::BadBlocks;
 use crate::error::MetadataLost;
 use crate::sync::models::{check, threads};
 use layout::geometry::{Geometry, Layout, Level};
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 use shuttle::future::block_on;
 use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicBool as Flag, AtomicUsize, Ordering::Relaxed};
@@ -136,6 +136,10 @@ fn whoever_waits_for_superblocks_that_are_lost_is_told() {
 const OLD: Slot = Slot::new(2);
 const COPIED: u64 = 64 << 10;
 
+fn at(bytes: u64) -> MemberOffset {
+    MemberOffset::new(bytes)
+}
+
 /// A member's replacement takes its slot after a read was planned: the read goes to neither device, or to one that holds
 /// the range.
 #[test]
@@ -146,13 +150,14 @@ fn a_read_planned_for_a_member_does_not_go_to_a_replacement_that_lacks_it() {
         threads(2, move |thread| match thread {
             0 => drop(members.fail(OLD, "a model")),
             _ => {
-                let planned = members.in_sync_to(OLD, 2 * COPIED);
+                let planned = members.in_sync_to(OLD, at(2 * COPIED));
                 shuttle::thread::yield_now();
-                let step = members.step_to_read(OLD, 2 * COPIED);
+                let step = members.step_to_read(OLD, at(2 * COPIED));
                 let goes_to_replacement = step.is_some_and(Replacing::has_slot);
                 assert!(!(planned && goes_to_replacement), "the replacement has no copy of that");
                 assert!(
-                    members.step_to_read(OLD, COPIED).is_some() || members.replacing(OLD) != Replacing::No
+                    members.step_to_read(OLD, at(COPIED)).is_some()
+                        || members.replacing(OLD) != Replacing::No
                 );
             }
         });
@@ -165,14 +170,15 @@ fn bad_places_are_those_of_the_device_that_is_read() {
     check(|| {
         let members = members();
         members.begin_with(OLD, 0, BadBlocks::default(), 1);
-        assert!(members.set_bad(OLD, 0..4096));
+        assert!(members.set_bad(OLD, at(0)..at(4096)));
         assert!(members.begin_replacement(OLD, 0, 1));
-        assert!(members.set_bad_on_replacement(OLD, 8192..12288));
+        assert!(members.set_bad_on_replacement(OLD, at(8192)..at(12288)));
         threads(2, move |thread| match thread {
             0 => assert!(members.hand_over(OLD)),
             _ => {
-                let Some(step) = members.step_to_read(OLD, 4096) else { return };
-                let (of_old, of_new) = (members.is_bad(OLD, &(0..4096)), members.is_bad(OLD, &(8192..12288)));
+                let Some(step) = members.step_to_read(OLD, at(4096)) else { return };
+                let (of_old, of_new) =
+                    (members.is_bad(OLD, &(at(0)..at(4096))), members.is_bad(OLD, &(at(8192)..at(12288))));
                 if members.replacing(OLD) == step {
                     assert_eq!((of_old, of_new), (!step.has_slot(), step.has_slot()));
                 }

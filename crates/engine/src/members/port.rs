@@ -20,14 +20,13 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::limits::CHUNK_WINDOW_BYTES;
 use crate::mismatch::BlockPlace;
-use layout::units::{DeviceOffset, Slot};
+use layout::units::{DeviceOffset, MemberOffset, Slot};
 
 /// A read at a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemberRead {
     pub(crate) slot: Slot,
-    /// Offset in the data area.
-    pub(crate) offset: u64,
+    pub(crate) offset: MemberOffset,
     pub(crate) bytes: usize,
 }
 
@@ -35,14 +34,20 @@ pub(crate) struct MemberRead {
 #[derive(Clone, Debug)]
 pub(crate) struct MemberWrite {
     pub(crate) slot: Slot,
-    /// Offset in the data area.
-    pub(crate) offset: u64,
+    pub(crate) offset: MemberOffset,
     pub(crate) data: Gather,
+}
+
+impl MemberRead {
+    /// Where it is in the data area.
+    pub(crate) fn range(&self) -> Range<MemberOffset> {
+        self.offset..self.offset + self.bytes as u64
+    }
 }
 
 impl MemberWrite {
     /// Where it is in the data area.
-    pub(crate) fn bytes(&self) -> Range<u64> {
+    pub(crate) fn bytes(&self) -> Range<MemberOffset> {
         self.offset..self.offset + self.data.len() as u64
     }
 }
@@ -144,16 +149,19 @@ impl<D: Device> MemberPort<D> {
 
     /// Starts a read. None if no device can serve it; [`Self::not_started`] says why.
     pub(crate) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
-        let end = read.offset + read.bytes as u64;
-        assert!(end <= self.members.geometry().member_bytes(), "a read ends inside the data area: {end}");
+        let end = read.range().end;
+        assert!(
+            end.get() <= self.members.geometry().member_bytes(),
+            "a read ends inside the data area: {end}"
+        );
         let member = self.source(read)?;
-        let started = member.device.read(member.data_offset + read.offset, self.pool.take(read.bytes));
+        let started = member.device.read(member.on_device(read.offset), self.pool.take(read.bytes));
         Some((member, self.counted_read(read, started)))
     }
 
     /// The device to read from, if there is one.
     pub(super) fn source(&self, read: &MemberRead) -> Option<Rc<Attached<D>>> {
-        self.devices.source(read.slot, read.offset + read.bytes as u64, || self.is_bad(read))
+        self.devices.source(read.slot, read.range().end, || self.is_bad(read))
     }
 
     /// Counts a read that was started.
@@ -226,7 +234,7 @@ impl<D: Device> MemberPort<D> {
     /// Whether a part of the range is in the member's bad-block log.
     pub(crate) fn is_bad(&self, read: &MemberRead) -> bool {
         let members = &self.members;
-        !members.plain() && members.is_bad(read.slot, &(read.offset..read.offset + read.bytes as u64))
+        !members.plain() && members.is_bad(read.slot, &read.range())
     }
 
     /// Reads, with a second try, without reporting I/O errors: for a caller that knows already that the range cannot be
@@ -305,11 +313,14 @@ impl<D: Device> MemberPort<D> {
     }
 
     fn start_write_to(&self, to: &Rc<Attached<D>>, write: &MemberWrite, fua: bool) -> Timed<'_, D::Done> {
-        let end = write.offset + write.data.len() as u64;
-        assert!(end <= self.members.geometry().member_bytes(), "a write ends inside the data area: {end}");
+        let end = write.bytes().end;
+        assert!(
+            end.get() <= self.members.geometry().member_bytes(),
+            "a write ends inside the data area: {end}"
+        );
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(write.data.len() as u64);
-        let started = to.device.write(to.data_offset + write.offset, write.data.clone(), fua);
+        let started = to.device.write(to.on_device(write.offset), write.data.clone(), fua);
         self.loads.timed(self.shard, write.slot, Kind::Write, started)
     }
 
@@ -355,8 +366,7 @@ impl<D: Device> MemberPort<D> {
             (_, Attachment::Detached) => {}
             (Ok(()), Attachment::Replacement) => {
                 if matches!(result, Err(MemberError::Request(_))) {
-                    let bytes = write.data.len() as u64;
-                    self.take_back_from_replacement(write.slot, write.offset..write.offset + bytes).await;
+                    self.take_back_from_replacement(write.slot, write.bytes()).await;
                 }
             }
             (Ok(()), Attachment::Member) => *result = Ok(()),
@@ -373,7 +383,7 @@ impl<D: Device> MemberPort<D> {
     fn written(&self, write: &MemberWrite) {
         let members = &self.members;
         if !members.plain() {
-            members.clear_bad(write.slot, &(write.offset..write.offset + write.data.len() as u64));
+            members.clear_bad(write.slot, &write.bytes());
         }
     }
 
@@ -463,7 +473,7 @@ impl<D: Device> MemberPort<D> {
     pub(crate) async fn write_and_read_back(
         &self,
         slot: Slot,
-        offset: u64,
+        offset: MemberOffset,
         right: &Slice,
     ) -> Result<bool, VolumeError> {
         let write = MemberWrite { slot, offset, data: Gather::from(right.clone()) };
@@ -483,13 +493,14 @@ impl<D: Device> MemberPort<D> {
     /// The member in `slot` refused a write and stays, since it is needed or full, while its replacement may have taken it.
     /// Copies the member's contents to the replacement again: in the copied part the two never differ (invariant 6; parity
     /// is made to agree with the member). The caller owns the stripes or regions.
-    pub(crate) async fn take_back_from_replacement(&self, slot: Slot, range: Range<u64>) {
-        for at in range.clone().step_by(CHUNK_WINDOW_BYTES as usize) {
+    pub(crate) async fn take_back_from_replacement(&self, slot: Slot, range: Range<MemberOffset>) {
+        let mut at = range.start;
+        while at < range.end {
             if self.members.replacing(slot) != Replacing::Copying {
                 return;
             }
-            let bytes = (range.end - at).min(u64::from(CHUNK_WINDOW_BYTES)) as usize;
-            match self.read_quietly(&MemberRead { slot, offset: at, bytes }).await {
+            let bytes = (range.end - at).min(u64::from(CHUNK_WINDOW_BYTES));
+            match self.read_quietly(&MemberRead { slot, offset: at, bytes: bytes as usize }).await {
                 // A failed write ends the replacement, so its result does not matter.
                 Ok(contents) => _ = self.write_replacement(slot, at, Gather::from(contents)).await,
                 Err(_) => {
@@ -497,6 +508,7 @@ impl<D: Device> MemberPort<D> {
                     self.members.fail_replacement(slot, reason);
                 }
             }
+            at += bytes;
         }
     }
 
@@ -504,7 +516,7 @@ impl<D: Device> MemberPort<D> {
     pub(crate) async fn write_replacement(
         &self,
         slot: Slot,
-        offset: u64,
+        offset: MemberOffset,
         data: Gather,
     ) -> Result<(), VolumeError> {
         let members = &self.members;
@@ -512,7 +524,7 @@ impl<D: Device> MemberPort<D> {
         let Some(device) = device else { return Err(replacement_ended(slot)) };
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(data.len() as u64);
-        let write = || device.device.write(device.data_offset + offset, data.clone(), false);
+        let write = || device.device.write(device.on_device(offset), data.clone(), false);
         if write().await.is_ok() {
             return Ok(());
         }
@@ -524,7 +536,12 @@ impl<D: Device> MemberPort<D> {
     }
 
     /// Writes zeroes to one member, a buffer at a time.
-    pub(crate) async fn write_zeroes(&self, slot: Slot, offset: u64, bytes: u64) -> Result<(), MemberError> {
+    pub(crate) async fn write_zeroes(
+        &self,
+        slot: Slot,
+        offset: MemberOffset,
+        bytes: u64,
+    ) -> Result<(), MemberError> {
         let mut at = offset;
         while at < offset + bytes {
             let step = (offset + bytes - at).min(self.zeroes.len() as u64);
@@ -535,10 +552,10 @@ impl<D: Device> MemberPort<D> {
         Ok(())
     }
 
-    /// An offset in a member's data area as an offset on its device.
-    pub(crate) fn block_place(&self, slot: Slot, offset: u64) -> BlockPlace {
+    /// A place in a member's data area as one on its device, for messages.
+    pub(crate) fn block_place(&self, slot: Slot, offset: MemberOffset) -> BlockPlace {
         let start = self.devices.attached(slot).map_or(DeviceOffset::START, |member| member.data_offset);
-        BlockPlace { member: slot, offset_bytes: start + offset }
+        BlockPlace { member: slot, offset_bytes: offset.on_device(start) }
     }
 }
 

@@ -42,7 +42,7 @@ fn start_read_into<'a, D: ReadForeign>(
     target: Lease,
 ) -> Option<(Rc<Attached<D>>, Timed<'a, D::Done>)> {
     let member = port.source(read)?;
-    let started = member.device.read_into(member.data_offset + read.offset, read.bytes, target)?;
+    let started = member.device.read_into(member.on_device(read.offset), read.bytes, target)?;
     Some((member, port.counted_read(read, started)))
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use crate::stripe::fake::{CHUNK, World, attached, foreign_memory, register_foreign_memory};
     use crate::volume::ReadInto;
     use layout::geometry::Level;
-    use layout::units::Slot;
+    use layout::units::{MemberOffset, Slot};
 
     const BLOCK: u64 = 4096;
 
@@ -126,7 +126,7 @@ mod tests {
         let world = World::new(Level::Raid6, 5);
         let pattern = world.fill();
         register_foreign_memory(pattern.len());
-        world.fakes[0].break_block(u64::from(CHUNK), false); // data, in the second stripe
+        world.fakes[0].break_block(MemberOffset::new(u64::from(CHUNK)), false); // data, in the second stripe
         let member_0 =
             (0..pattern.len() as u64).step_by(CHUNK as usize).find(|&at| !read_into(&world, at, BLOCK));
         let at = member_0.expect("one of them is on member 0");
@@ -142,7 +142,7 @@ mod tests {
         world.fill();
         register_foreign_memory(BLOCK as usize);
         let (set, next) = (Rc::clone(&world.set), attached(&world.fakes[2]));
-        world.fakes[0].break_block(0, true);
+        world.fakes[0].break_block(MemberOffset::START, true);
         world.fakes[0].at_read(1, move || set.devices().attach(Slot::new(0), Some(next)));
         let chunks = (0..4).map(|index| index * u64::from(CHUNK));
         assert_eq!(chunks.filter(|&at| !read_into(&world, at, BLOCK)).count(), 1);

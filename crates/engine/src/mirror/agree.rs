@@ -106,7 +106,7 @@ mod tests {
     use crate::members::MemberState;
     use crate::stripe::fake::World;
     use layout::geometry::Level;
-    use layout::units::Slot;
+    use layout::units::{MemberOffset, Slot};
 
     /// The recovery may have passed the region: it does not come back to it.
     #[test]
@@ -120,7 +120,7 @@ mod tests {
                 && members.begin_recovery(Slot::new(2), 0)
                 && world.state(Slot::new(2)) == MemberState::Recovering
         );
-        world.fakes[2].flip(4096);
+        world.fakes[2].flip(MemberOffset::new(4096));
         let set = Rc::clone(&world.set);
         world.run(async move { set.copy_region(0, None).await }).expect("copied");
         assert!(world.fakes[2].area() == world.fakes[0].area());

@@ -55,7 +55,7 @@ fn copy_to_read<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Option<CopyPl
     if may_differ(engine, run) {
         return engine.first_copy(&run.places);
     }
-    let turn = run.places[0].member_offset / engine.shared.read_turn_bytes;
+    let turn = run.places[0].member_offset.get() / engine.shared.read_turn_bytes;
     engine.copy_in_turn(&run.places, usize::try_from(turn).unwrap_or(0))
 }
 
@@ -111,12 +111,12 @@ mod tests {
     use crate::members::MemberState;
     use crate::stripe::fake::World;
     use layout::geometry::Level;
-    use layout::units::Slot;
+    use layout::units::{MemberOffset, Slot};
 
     /// Changes the first bytes of each copy behind the array, of each other ones.
     fn tell_copies_apart(world: &World) {
         for (slot, fake) in (0u64..).zip(&world.fakes) {
-            (0..=slot).for_each(|byte| fake.flip(byte));
+            (0..=slot).for_each(|byte| fake.flip(MemberOffset::new(byte)));
         }
     }
 

@@ -71,7 +71,7 @@ impl Run {
     /// The run cut at block boundaries, as ranges counted from its start.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Rows> + use<> {
         // Chunks are whole blocks, so every copy has its block boundaries at the same offsets.
-        let first = (self.places[0].member_offset % BLOCK_BYTES as u64) as u32;
+        let first = (self.places[0].member_offset.get() % BLOCK_BYTES as u64) as u32;
         let end = first + u32::try_from(self.bytes).expect("a request is below 4 GiB");
         cut_at_blocks(Rows { start: first, end })
             .map(move |rows| Rows { start: rows.start - first, end: rows.end - first })

@@ -29,7 +29,7 @@ use super::ranges::Ranges;
 use layout::absences::{
     ABSENT_MAX, AbsenceRecord, AbsencesArea, AbsentMember, SectorRange, carried_max, ranges_max,
 };
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 const SECTOR: u64 = 512;
 
@@ -267,35 +267,35 @@ impl Absences {
     }
 
     /// Whether a write of these bytes of the member in `slot` changes what is on record.
-    pub(crate) fn meets_held(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+    pub(crate) fn meets_held(&self, slot: Slot, bytes: &Range<MemberOffset>) -> bool {
         self.is_of(slot, |absent| !absent.holds.within(&sectors(bytes)).is_empty())
     }
 
     /// These bytes of the member in `slot` are about to be written without it, and a redo record of the write is durable.
-    pub(crate) fn written_without(&self, slot: Slot, bytes: &Range<u64>) {
+    pub(crate) fn written_without(&self, slot: Slot, bytes: &Range<MemberOffset>) {
         self.change(slot, bytes, true);
     }
 
     /// Nothing tells any more what these bytes of the member in `slot` are, if the stripe is in doubt.
-    pub(crate) fn forget(&self, slot: Slot, bytes: &Range<u64>) {
+    pub(crate) fn forget(&self, slot: Slot, bytes: &Range<MemberOffset>) {
         self.change(slot, bytes, false);
     }
 
     /// The same for all members.
-    pub(crate) fn forget_all(&self, bytes: &Range<u64>) {
+    pub(crate) fn forget_all(&self, bytes: &Range<MemberOffset>) {
         let slots: Vec<Slot> = self.state.lock().absent.keys().copied().collect();
         slots.into_iter().for_each(|slot| self.forget(slot, bytes));
     }
 
     /// A member is about to be written by read-modify-write in a stripe in doubt: P and Q prove nothing there any more.
-    pub(crate) fn carry(&self, slot: Slot, bytes: &Range<u64>) {
+    pub(crate) fn carry(&self, slot: Slot, bytes: &Range<MemberOffset>) {
         if self.state.lock().carried.add(slot, sectors(bytes)) && self.is_kept() {
             self.changes.fetch_add(1, SeqCst);
         }
     }
 
     /// Whether P and Q prove nothing of some of these bytes of a member, though they may agree.
-    pub(crate) fn is_carried(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+    pub(crate) fn is_carried(&self, slot: Slot, bytes: &Range<MemberOffset>) -> bool {
         self.state.lock().carried.meets(slot, &sectors(bytes))
     }
 
@@ -312,7 +312,7 @@ impl Absences {
         }
     }
 
-    fn change(&self, slot: Slot, bytes: &Range<u64>, made: bool) {
+    fn change(&self, slot: Slot, bytes: &Range<MemberOffset>, made: bool) {
         if !self.is_kept() || bytes.is_empty() {
             return;
         }
@@ -344,7 +344,7 @@ impl Absences {
     }
 
     /// The member in `slot` took a write of these bytes, which were in doubt. It may be in the member's cache only.
-    pub(crate) fn sent(&self, slot: Slot, bytes: &Range<u64>) {
+    pub(crate) fn sent(&self, slot: Slot, bytes: &Range<MemberOffset>) {
         if self.is_kept() {
             let state = &mut *self.state.lock();
             state.unflushed.entry(slot).or_default().add(sectors(bytes));
@@ -368,7 +368,11 @@ impl Absences {
     }
 
     /// What tells these bytes of the member in `slot` in a stripe in doubt, as ascending pieces.
-    pub(crate) fn tellers(&self, slot: Slot, bytes: &Range<u64>) -> Vec<(Range<u64>, Teller)> {
+    pub(crate) fn tellers(
+        &self,
+        slot: Slot,
+        bytes: &Range<MemberOffset>,
+    ) -> Vec<(Range<MemberOffset>, Teller)> {
         if !self.is_kept() {
             return vec![(bytes.clone(), Teller::Nothing)];
         }
@@ -384,7 +388,8 @@ impl Absences {
             known.extend(of(&absent.made, Teller::Parity));
         }
         let bytes_of = |(range, teller): (Range<u64>, Teller)| {
-            let (start, end) = (range.start * SECTOR, range.end * SECTOR);
+            let (start, end) =
+                (MemberOffset::new(range.start * SECTOR), MemberOffset::new(range.end * SECTOR));
             (start.max(bytes.start)..end.min(bytes.end), teller)
         };
         all_told(known, &all).into_iter().map(bytes_of).collect()
@@ -396,14 +401,14 @@ impl Absences {
     }
 
     /// Whether parity tells all of these bytes of the member in `slot`, also in a stripe in doubt.
-    pub(crate) fn is_made(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+    pub(crate) fn is_made(&self, slot: Slot, bytes: &Range<MemberOffset>) -> bool {
         self.is_of(slot, |absent| absent.made.within(&sectors(bytes)) == [sectors(bytes)])
     }
 
     /// P and Q agree on these bytes of the member in `slot`, and a client is about to read what they make: from now on parity
     /// tells them, and not the member, which may hold another side of a write that a crash tore. Whether that changes anything.
     /// A record that is half full takes no more: it keeps its room for writes.
-    pub(crate) fn read_by_parities(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+    pub(crate) fn read_by_parities(&self, slot: Slot, bytes: &Range<MemberOffset>) -> bool {
         if !self.is_kept() || bytes.is_empty() {
             return false;
         }
@@ -634,8 +639,8 @@ impl State {
 }
 
 /// The sectors of a range of bytes, those at its ends included.
-fn sectors(bytes: &Range<u64>) -> Range<u64> {
-    bytes.start / SECTOR..bytes.end.div_ceil(SECTOR)
+fn sectors(bytes: &Range<MemberOffset>) -> Range<u64> {
+    bytes.start.get() / SECTOR..bytes.end.get().div_ceil(SECTOR)
 }
 
 fn of_list(list: &[SectorRange]) -> Ranges {
@@ -673,13 +678,13 @@ mod tests {
         absences.follow(&[InSync(OTHER), Away], || std::iter::once(in_doubt).collect(), Vec::new, || 77);
     }
 
-    fn bytes(sectors: Range<u64>) -> Range<u64> {
-        sectors.start * SECTOR..sectors.end * SECTOR
+    fn bytes(sectors: Range<u64>) -> Range<MemberOffset> {
+        MemberOffset::new(sectors.start * SECTOR)..MemberOffset::new(sectors.end * SECTOR)
     }
 
     fn tellers(absences: &Absences, sectors: Range<u64>) -> Vec<(Range<u64>, Teller)> {
         let told = absences.tellers(Slot::new(1), &bytes(sectors)).into_iter();
-        told.map(|(range, teller)| (range.start / SECTOR..range.end / SECTOR, teller)).collect()
+        told.map(|(range, teller)| (super::sectors(&range), teller)).collect()
     }
 
     #[test]
@@ -833,7 +838,7 @@ mod tests {
     #[test]
     fn carried_places_have_a_record_of_their_own() {
         let absences = absences(COPY_BYTES_MAX);
-        absences.carry(Slot::new(0), &(4096..8192));
+        absences.carry(Slot::new(0), &bytes(8..16));
         assert!(absences.lacks_id() && !absences.is_persisted(), "superblocks are to name a record");
         let whole = [InSync(OTHER), InSync(ME)];
         let doubts = || std::iter::once(0..16).collect();
@@ -845,21 +850,22 @@ mod tests {
         let again = Absences::default();
         again.begin(&FoundAbsences { record: Some(record), ..FoundAbsences::default() }, &whole, false);
         assert!(
-            again.is_carried(Slot::new(0), &(7680..8192)) && !again.is_carried(Slot::new(1), &(4096..8192))
+            again.is_carried(Slot::new(0), &(MemberOffset::new(7680)..MemberOffset::new(8192)))
+                && !again.is_carried(Slot::new(1), &bytes(8..16))
         );
         again.follow(&whole, Vec::new, doubts, || 80);
         assert_eq!(again.id(), 79, "still in doubt");
         again.follow(&whole, Vec::new, Vec::new, || 80);
-        assert_eq!((again.id(), again.is_carried(Slot::new(0), &(4096..8192))), (0, false));
+        assert_eq!((again.id(), again.is_carried(Slot::new(0), &bytes(8..16))), (0, false));
     }
 
     /// A member that the array needs takes no record: the superblock writer does not try for ever.
     #[test]
     fn a_void_record_is_not_wanted_for_carried_places_alone() {
         let absences = absences(COPY_BYTES_MAX);
-        absences.carry(Slot::new(0), &(4096..8192));
+        absences.carry(Slot::new(0), &bytes(8..16));
         absences.void();
         assert!(!absences.lacks_id() && absences.next_record().1.is_none());
-        assert!(absences.is_carried(Slot::new(0), &(4096..8192)), "this run knows");
+        assert!(absences.is_carried(Slot::new(0), &bytes(8..16)), "this run knows");
     }
 }

@@ -20,6 +20,7 @@ use crate::limits::BLOCK_BYTES;
 use crate::members::bad_place;
 use crate::members::health::Failing;
 use crate::members::port::{MemberError, MemberPort, MemberRead, MemberWrite};
+use layout::units::MemberOffset;
 
 /// Writes new parity of the whole stripe, made from all data.
 pub(super) async fn make_parity_agree<D: Device>(owned: Owned<'_, D>) -> Result<(), VolumeError> {
@@ -107,7 +108,8 @@ pub(super) async fn member_fails<D: Device>(owned: Owned<'_, D>, error: &VolumeE
     let VolumeError::Unreadable { member: slot, .. } = *error else { return false };
     let end = owned.geometry().member_bytes();
     for offset in [0, end / 2, end].map(|at| at.saturating_sub(BLOCK_BYTES as u64) / BLOCK_BYTES as u64) {
-        let read = MemberRead { slot, offset: offset * BLOCK_BYTES as u64, bytes: BLOCK_BYTES };
+        let read =
+            MemberRead { slot, offset: MemberOffset::new(offset * BLOCK_BYTES as u64), bytes: BLOCK_BYTES };
         match owned.port().read_quietly(&read).await {
             Err(MemberError::Unreadable) if !owned.port().is_bad(&read) => {}
             _ => return false,

@@ -25,7 +25,7 @@ use crate::executor::Executor;
 use crate::members::port::{MemberPort, MemberRead, MemberWrite};
 use crate::stages::Stopwatch;
 use layout::geometry::{Geometry, Role};
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 /// RAID-4, 5 and 6 on one shard.
 pub(crate) struct ParityEngine<D> {
@@ -220,12 +220,12 @@ impl<'a, D: Device> Owned<'a, D> {
     }
 
     /// Where the stripe's chunks begin in the members' data area.
-    pub(super) fn offset(self) -> u64 {
+    pub(super) fn offset(self) -> MemberOffset {
         self.geometry().member_offset(self.stripe())
     }
 
     /// Where a fragment lies in its member's data area.
-    pub(super) fn bytes_of(self, fragment: &Fragment) -> Range<u64> {
+    pub(super) fn bytes_of(self, fragment: &Fragment) -> Range<MemberOffset> {
         let Rows { start, end } = fragment.rows;
         self.offset() + u64::from(start)..self.offset() + u64::from(end)
     }

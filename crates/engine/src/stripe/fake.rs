@@ -23,7 +23,7 @@ use crate::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Mapping;
 use layout::redo_log::RedoArea;
-use layout::units::{DeviceOffset, Slot, Stripe};
+use layout::units::{DeviceOffset, MemberOffset, Slot, Stripe};
 
 /// Where the data area starts.
 pub(crate) const DATA_OFFSET: DeviceOffset = DeviceOffset::new(8192);
@@ -88,8 +88,8 @@ impl Fake {
     }
 
     /// The block at `offset` of the data area cannot be read until it is written; if `dead`, never.
-    pub(crate) fn break_block(&self, offset: u64, dead: bool) {
-        let first = (DATA_OFFSET + offset).get() / SECTOR;
+    pub(crate) fn break_block(&self, offset: MemberOffset, dead: bool) {
+        let first = offset.on_device(DATA_OFFSET).get() / SECTOR;
         let medium = &mut *self.medium.borrow_mut();
         let sectors = if dead { &mut medium.dead } else { &mut medium.latent };
         sectors.extend(first..first + 8);
@@ -129,8 +129,8 @@ impl Fake {
     }
 
     /// Flips the bits of a byte of the data area.
-    pub(crate) fn flip(&self, offset: u64) {
-        self.medium.borrow_mut().bytes[(DATA_OFFSET + offset).get() as usize] ^= 0xff;
+    pub(crate) fn flip(&self, offset: MemberOffset) {
+        self.medium.borrow_mut().bytes[offset.on_device(DATA_OFFSET).get() as usize] ^= 0xff;
     }
 
     /// What the device holds.

@@ -120,7 +120,7 @@ fn what_was_read_before_a_failure_makes_no_doubtful_parity_good() {
     let shared = &shared.shared;
     let parity = shared.geometry.p_member(stripe).expect("parity");
     let base = shared.geometry.member_offset(stripe);
-    (base..base + u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[parity.index()].flip(at));
+    (0..u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[parity.index()].flip(base + at));
     shared.cache.clear();
     shared.consistency.set_unsynced(Some(Stripe::new(0)));
     // Parity cannot be made to agree before: a block of another chunk cannot be read, and no log has room.

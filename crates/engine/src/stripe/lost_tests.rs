@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::{Geometry, Level};
 use layout::redo_log::StripeRange;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
@@ -118,7 +118,7 @@ impl Lost {
 }
 
 /// Where a block of data is: one place, or all its copies.
-fn holders(geometry: &Geometry, at: u64) -> Vec<(Slot, u64)> {
+fn holders(geometry: &Geometry, at: u64) -> Vec<(Slot, MemberOffset)> {
     match geometry.parity_chunks() {
         0 => geometry.copies(at, BLOCK).places.iter().map(|copy| (copy.member, copy.member_offset)).collect(),
         _ => {
@@ -130,7 +130,7 @@ fn holders(geometry: &Geometry, at: u64) -> Vec<(Slot, u64)> {
 }
 
 /// What could speak for it, if it agreed.
-fn redundant(geometry: &Geometry, at: u64) -> Vec<(Slot, u64)> {
+fn redundant(geometry: &Geometry, at: u64) -> Vec<(Slot, MemberOffset)> {
     if geometry.parity_chunks() == 0 {
         return holders(geometry, at).split_off(1);
     }
@@ -298,7 +298,7 @@ fn a_member_that_can_be_read_nowhere_fails() {
     let geometry = lost.world.set.shared.geometry;
     let slot = holders(&geometry, lost.at)[0].0;
     for offset in (0..geometry.member_bytes()).step_by(BLOCK as usize) {
-        lost.world.fakes[slot.index()].break_block(offset, false);
+        lost.world.fakes[slot.index()].break_block(MemberOffset::new(offset), false);
     }
     assert!(lost.resync().is_err());
     assert_eq!((lost.world.state(slot), lost.bad_bytes()), (Failed, 0));
@@ -345,9 +345,10 @@ fn a_check_names_every_place_that_cannot_be_read() {
             })
             .collect();
         for slot in &slots {
-            (1..3).for_each(|row| world.fakes[slot.index()].break_block(row * BLOCK, false));
+            (1..3)
+                .for_each(|row| world.fakes[slot.index()].break_block(MemberOffset::new(row * BLOCK), false));
         }
-        world.fakes[slots[0].index()].flip(3 * BLOCK + 9);
+        world.fakes[slots[0].index()].flip(MemberOffset::new(3 * BLOCK + 9));
         let set = Rc::clone(&world.set);
         let checked = world.run(async move { set.check_stripe(Stripe::new(0), ScrubMode::default()).await });
         let checked = checked.expect("members stay");

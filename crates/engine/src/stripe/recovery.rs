@@ -20,7 +20,7 @@ use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 /// Rebuilds a run of stripes of the member in `slot`.
 pub(crate) async fn recover_run<D: Device>(
@@ -52,7 +52,7 @@ pub(crate) fn lacking(shared: &Shared, slot: Slot, stripes: Range<Stripe>) -> Sm
 
 fn lacks(shared: &Shared, slot: Slot, stripe: Stripe) -> bool {
     let (start, chunk_bytes) =
-        (shared.geometry.member_offset(stripe), u64::from(shared.geometry.chunk_bytes()));
+        (shared.geometry.member_offset(stripe).get(), u64::from(shared.geometry.chunk_bytes()));
     !shared.members.lacks_only_marked(slot) || shared.intent.next_marked(start, start + chunk_bytes).is_some()
 }
 
@@ -95,7 +95,7 @@ async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: Slot) -> Result<()
 /// members are in sync; until then the stripe stays in doubt.
 async fn recover_told<D: Device>(owned: Owned<'_, D>, slot: Slot) -> Result<(), VolumeError> {
     let base = owned.offset();
-    let row = |offset: u64| u32::try_from(offset - base).expect("a chunk is small");
+    let row = |offset: MemberOffset| u32::try_from(offset - base).expect("a chunk is small");
     for window in windows(owned.geometry().chunk_bytes()) {
         let window = base + u64::from(window.start)..base + u64::from(window.end);
         for (bytes, teller) in owned.shared().absences.tellers(slot, &window) {
@@ -128,7 +128,7 @@ async fn recover_parity_told<D: Device>(
     let lost: SmallVec<[Chunk; 2]> = owned.lost().iter().collect();
     let ([lost], false) = (&lost[..], owned.is_suspect()) else { return Err(error) };
     let (of_lost, parity, base) = (owned.slot_of(*lost), owned.chunk_on(slot), owned.offset());
-    let row = |offset: u64| u32::try_from(offset - base).expect("a chunk is small");
+    let row = |offset: MemberOffset| u32::try_from(offset - base).expect("a chunk is small");
     for window in windows(owned.geometry().chunk_bytes()) {
         let window = base + u64::from(window.start)..base + u64::from(window.end);
         for (bytes, teller) in owned.shared().absences.tellers(of_lost, &window) {
@@ -202,7 +202,7 @@ async fn recovered_parity<D: Device>(
 async fn write_recovered<D: Device>(
     port: &MemberPort<D>,
     slot: Slot,
-    offset: u64,
+    offset: MemberOffset,
     data: Gather,
 ) -> Result<(), VolumeError> {
     let gone = || VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") };

@@ -13,13 +13,13 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
 use crate::stages::Unwatched;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 /// Redoes one logged write of a member: `data`, or zeroes without it.
 pub(crate) async fn redo_piece<D: Device>(
     port: &MemberPort<D>,
     slot: Slot,
-    offset: u64,
+    offset: MemberOffset,
     bytes: u64,
     data: Option<Gather>,
 ) -> Result<(), VolumeError> {
@@ -39,13 +39,13 @@ pub(crate) async fn redo_piece<D: Device>(
 pub(crate) async fn redo_missing<D: Device>(
     engine: &ParityEngine<D>,
     slot: Slot,
-    offset: u64,
+    offset: MemberOffset,
     contents: Slice,
 ) -> Result<(), VolumeError> {
     let chunk_bytes = u64::from(engine.shared.geometry.chunk_bytes());
     let claim = engine.claim(engine.shared.geometry.stripe_at(offset)).await;
     let owned = engine.owned(&claim);
-    let start = (offset % chunk_bytes) as u32;
+    let start = (offset.get() % chunk_bytes) as u32;
     let rows = Rows { start, end: start + contents.len() as u32 };
     let fragment = Fragment { chunk: owned.chunk_on(slot), rows };
     let parts = smallvec![NewData { fragment, data: contents }];

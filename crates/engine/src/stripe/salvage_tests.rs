@@ -8,7 +8,7 @@ use crate::error::VolumeError;
 use crate::events::Event;
 use crate::members::MemberState::{Failed, InSync};
 use layout::geometry::Level;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 const LEVELS: [(Level, u32); 5] =
     [(Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4)];
@@ -22,7 +22,7 @@ fn a_latent_error_anywhere_is_made_from_the_others_and_written_again() {
         let before: Vec<Vec<u8>> = world.fakes.iter().map(Fake::area).collect();
         for (slot, fake) in world.fakes.iter().enumerate() {
             let offset = (slot as u64 * 3 % 32) * BLOCK;
-            fake.break_block(offset, false);
+            fake.break_block(MemberOffset::new(offset), false);
             // A mirror reads one copy after the other: a check reads them all.
             for _ in 0..members {
                 assert_eq!(
@@ -67,7 +67,7 @@ fn small_writes_over_and_beside_a_latent_error_keep_parity() {
         let world = World::new(level, members);
         let mut pattern = world.fill();
         for (slot, fake) in world.fakes.iter().enumerate() {
-            fake.break_block((slot as u64 + 1) * BLOCK, false);
+            fake.break_block(MemberOffset::new((slot as u64 + 1) * BLOCK), false);
         }
         for at in (0..pattern.len()).step_by(3 * 4096 + 512) {
             let end = (at + 1536).min(pattern.len());
@@ -85,8 +85,8 @@ fn two_in_one_row_are_too_many_for_raid5_and_not_for_raid6() {
     for (level, members, enough) in [(Level::Raid5, 4, false), (Level::Raid6, 5, true)] {
         let world = World::new(level, members);
         let pattern = world.fill();
-        world.fakes[0].break_block(BLOCK, false);
-        world.fakes[1].break_block(BLOCK, false);
+        world.fakes[0].break_block(MemberOffset::new(BLOCK), false);
+        world.fakes[1].break_block(MemberOffset::new(BLOCK), false);
         match world.read(0, pattern.len() as u64) {
             Ok(read) => assert!(enough && read == pattern, "{level}"),
             Err(error) => {
@@ -101,14 +101,14 @@ fn two_in_one_row_are_too_many_for_raid5_and_not_for_raid6() {
 fn a_member_that_does_not_take_the_block_fails_and_so_does_one_with_too_many() {
     let world = World::new(Level::Raid5, 4);
     let pattern = world.fill();
-    world.fakes[2].break_block(0, true);
+    world.fakes[2].break_block(MemberOffset::START, true);
     assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern);
     assert_eq!(world.state(Slot::new(2)), Failed);
 
     let world = World::new(Level::Raid6, 5);
     let pattern = world.fill();
     for errors in 1..=21 {
-        world.fakes[1].break_block(0, false);
+        world.fakes[1].break_block(MemberOffset::START, false);
         assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern);
         check_all_or_degraded(&world);
         assert_eq!(
@@ -129,7 +129,7 @@ fn check_all_or_degraded(world: &World) {
 fn nothing_is_made_from_parity_that_may_not_agree_and_nothing_written_read_only() {
     let world = World::new(Level::Raid5, 4);
     let pattern = world.fill();
-    world.fakes[0].break_block(0, false);
+    world.fakes[0].break_block(MemberOffset::START, false);
     world.set.shared.consistency.set_unsynced(Some(Stripe::new(0)));
     assert!(matches!(
         world.read(0, pattern.len() as u64),
@@ -156,7 +156,7 @@ fn what_cannot_be_rebuilt_is_recorded_until_it_is_written() {
         world.fakes[1] = new;
         health.begin_with(Slot::new(1), 0, BadBlocks::default(), 512);
         assert!(health.begin_recovery(Slot::new(1), 0));
-        world.fakes[0].break_block(2 * BLOCK, false);
+        world.fakes[0].break_block(MemberOffset::new(2 * BLOCK), false);
         recover(&world, Slot::new(1)).expect("recovered");
         assert!(health.finish_recovery(Slot::new(1)), "{level}");
         assert_eq!(health.bad_blocks(Slot::new(1)).0.bytes(), BLOCK, "{level}");
@@ -191,7 +191,7 @@ fn without_room_in_the_log_a_recovery_stops() {
     world.set.devices().attach(Slot::new(1), Some(attached(&new)));
     world.fakes[1] = new;
     assert!(shared.members.begin_recovery(Slot::new(1), 0));
-    world.fakes[0].break_block(0, false);
+    world.fakes[0].break_block(MemberOffset::START, false);
     let ended = recover(&world, Slot::new(1));
     assert!(matches!(ended, Err(VolumeError::Unreadable { member: Slot::FIRST, .. })), "{ended:?}");
 }
@@ -205,7 +205,7 @@ fn a_flipped_byte_anywhere_is_repaired_where_it_can_be_located() {
         let before: Vec<Vec<u8>> = world.fakes.iter().map(Fake::area).collect();
         for slot in Slot::first(members) {
             let offset = 5 * BLOCK + u64::from(slot.get());
-            world.fakes[slot.index()].flip(offset);
+            world.fakes[slot.index()].flip(MemberOffset::new(offset));
             let (set, stripe) = (Rc::clone(&world.set), Stripe::new(offset / u64::from(CHUNK)));
             let mode = ScrubMode { repair: true, trust_data: false };
             let checked = world.run(async move {
@@ -233,14 +233,15 @@ fn a_spare_that_takes_the_slot_meanwhile_is_not_read() {
         for (nth, read_at) in (1..=16).flat_map(|nth| [(nth, 1), (nth, 2 % members as usize)]) {
             let world = World::new(level, members);
             let mut pattern = world.fill();
-            world.fakes[1].break_block(0, false);
-            world.fakes[1].break_block(2 * BLOCK, false);
+            world.fakes[1].break_block(MemberOffset::START, false);
+            world.fakes[1].break_block(MemberOffset::new(2 * BLOCK), false);
             let (set, shared) = (Rc::clone(&world.set), std::sync::Arc::clone(&world.set.shared));
             world.fakes[read_at].at_read(nth, move || {
                 shared.members.fail(Slot::new(1), "for the test");
                 assert!(shared.members.remove(Slot::new(1)));
                 let spare = Fake::new("spare".into(), shared.geometry.member_bytes());
-                (0..shared.geometry.member_bytes() / BLOCK).for_each(|block| spare.flip(block * BLOCK));
+                (0..shared.geometry.member_bytes() / BLOCK)
+                    .for_each(|block| spare.flip(MemberOffset::new(block * BLOCK)));
                 set.devices().attach(Slot::new(1), Some(attached(&spare)));
                 assert!(shared.members.begin_recovery(Slot::new(1), 0));
             });

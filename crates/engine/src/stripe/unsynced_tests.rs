@@ -2,7 +2,7 @@
 
 use layout::geometry::Level;
 use layout::redo_log::StripeRange;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 use super::fake::{CHUNK, STRIPES, World};
 use crate::error::VolumeError;
@@ -22,9 +22,7 @@ fn unsynced(level: Level, members: u32) -> (World, Vec<u8>) {
         for (at, member) in [geometry.p_member(stripe), geometry.q_member(stripe)].into_iter().enumerate() {
             let Some(member) = member else { continue };
             let start = geometry.member_offset(stripe) + at as u64;
-            (start..start + u64::from(CHUNK))
-                .step_by(512)
-                .for_each(|at| world.fakes[member.index()].flip(at));
+            (0..u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[member.index()].flip(start + at));
         }
     }
     world.set.shared.cache.clear();
@@ -79,7 +77,8 @@ fn a_place_that_cannot_be_read_is_made_from_parity_that_a_write_has_made_good() 
         pattern[BLOCK as usize..2 * BLOCK as usize].fill(7);
         let geometry = world.set.shared.geometry;
         let place = geometry.locate(0);
-        world.fakes[geometry.data_member(place.stripe, place.data_index).index()].break_block(0, false);
+        world.fakes[geometry.data_member(place.stripe, place.data_index).index()]
+            .break_block(MemberOffset::START, false);
         assert_eq!(world.read(0, 2 * BLOCK).expect("readable"), pattern[..2 * BLOCK as usize]);
     }
 }
@@ -94,7 +93,9 @@ fn the_copy_that_is_read_is_the_one_that_stays() {
         let bytes = shared.geometry.array_bytes();
         let places: Vec<u64> = (0..bytes).step_by(100 * BLOCK as usize).collect();
         for (member, fake) in world.fakes.iter().enumerate() {
-            (0..shared.geometry.member_bytes()).step_by(512).for_each(|at| fake.flip(at + member as u64));
+            (0..shared.geometry.member_bytes())
+                .step_by(512)
+                .for_each(|at| fake.flip(MemberOffset::new(at + member as u64)));
         }
         let read = || places.iter().map(|&at| world.read(at, BLOCK).expect("readable")).collect::<Vec<_>>();
         let before = read();

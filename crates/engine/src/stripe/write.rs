@@ -157,7 +157,7 @@ fn written_range<D: Device>(engine: &ParityEngine<D>, stripe: Stripe, write: &St
     let rows = write.parts.iter().map(|part| part.fragment.rows);
     let (start, end) =
         rows.fold((u32::MAX, 0), |(start, end), rows| (start.min(rows.start), end.max(rows.end)));
-    let base = engine.shared.geometry.member_offset(stripe);
+    let base = engine.shared.geometry.member_offset(stripe).get();
     base + u64::from(start)..base + u64::from(end)
 }
 

@@ -15,7 +15,7 @@ use crate::executor::join_all;
 use crate::members::attachment::{Attached, Attachment};
 use crate::members::port::{MemberError, in_use};
 use crate::stages::Unwatched;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 /// Most stripes zeroed at once: the task owns all of them, and each member gets one operation.
 const STRIPES_AT_ONCE: u64 = 64;
@@ -41,7 +41,8 @@ pub(crate) async fn zero_stripes<D: Device>(
     let mut at = stripes.start;
     while at < stripes.end {
         let run = at..stripes.end.min(at + at_once);
-        let range = shared.geometry.member_offset(run.start)..shared.geometry.member_offset(run.end);
+        let offset = |stripe| shared.geometry.member_offset(stripe).get();
+        let range = offset(run.start)..offset(run.end);
         let _marked = shared.intent.mark(Unwatched(engine.shard), &shared.members, range).await?;
         let claims = shared.table.claim_run(run, engine.shard).await;
         let next = at + claims.len() as u64;
@@ -139,8 +140,8 @@ async fn zero_members<D: Device>(
     result
 }
 
-fn start_zeroing<D: Device>(to: &Attached<D>, offset: u64, bytes: u64, zeroing: Zeroing) -> D::Done {
-    let at = to.data_offset + offset;
+fn start_zeroing<D: Device>(to: &Attached<D>, offset: MemberOffset, bytes: u64, zeroing: Zeroing) -> D::Done {
+    let at = to.on_device(offset);
     match zeroing {
         // Checked again: since the request was admitted another device may have taken the slot.
         Zeroing::Discard if !to.device.info().discard_zeroes => to.device.write_zeroes(at, bytes, true),

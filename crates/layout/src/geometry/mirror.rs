@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::error::GeometryError;
 use super::level::{FarSets, Raid10Layout};
-use crate::units::Slot;
+use crate::units::{MemberOffset, Slot};
 
 /// Copies held in line; a layout with more copies than this uses the heap.
 const COPIES_INLINE: usize = 4;
@@ -17,8 +17,8 @@ const COPIES_INLINE: usize = 4;
 pub struct CopyPlace {
     /// The member it is on.
     pub member: Slot,
-    /// Bytes from the start of the member's data area.
-    pub member_offset: u64,
+    /// Where in the member's data area.
+    pub member_offset: MemberOffset,
 }
 
 /// All copies of a run that is contiguous on every member that holds it.
@@ -157,6 +157,9 @@ pub(super) fn places_at(
     raid10
         .chunk_places(array_chunk)
         .into_iter()
-        .map(|(member, row)| CopyPlace { member, member_offset: row * chunk_bytes + chunk_offset })
+        .map(|(member, row)| CopyPlace {
+            member,
+            member_offset: MemberOffset::new(row * chunk_bytes + chunk_offset),
+        })
         .collect()
 }

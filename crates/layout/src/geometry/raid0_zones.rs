@@ -5,7 +5,7 @@
 use super::error::GeometryError;
 use super::level::{Layout, Level};
 use super::limits::{check_chunk, check_members};
-use crate::units::Slot;
+use crate::units::{MemberOffset, Slot};
 
 /// A RAID-0 whose members may differ in size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Raid0Zones {
     /// # Panics
     /// If `array_offset` is beyond the end of the array.
     #[must_use]
-    pub fn locate(&self, array_offset: u64) -> (Slot, u64, u64) {
+    pub fn locate(&self, array_offset: u64) -> (Slot, MemberOffset, u64) {
         assert!(array_offset < self.array_bytes, "offset {array_offset} is beyond the end of the array");
         let array_chunk = array_offset / self.chunk_bytes;
         let chunk_offset = array_offset % self.chunk_bytes;
@@ -87,7 +87,8 @@ impl Raid0Zones {
         let turn = if self.original { array_chunk } else { zone_chunk };
         let member = zone.members[(turn % width) as usize];
         let member_chunk = zone.member_chunk + zone_chunk / width;
-        (member, member_chunk * self.chunk_bytes + chunk_offset, self.chunk_bytes - chunk_offset)
+        let offset = MemberOffset::new(member_chunk * self.chunk_bytes + chunk_offset);
+        (member, offset, self.chunk_bytes - chunk_offset)
     }
 }
 

@@ -7,7 +7,7 @@ use super::area::SlotPlan;
 use super::raw::{PIECES_MAX, RawPiece, RawRecord};
 use crate::Checksum;
 use crate::headroom::{BLOCK_BYTES, Place, RecordError, RecordKind, sealed};
-use crate::units::{Slot, Stripe};
+use crate::units::{MemberOffset, Slot, Stripe};
 
 const KIND: RecordKind = RecordKind { magic: *b"TwRedoR\0", name: "redo log", versions: 1..=VERSION };
 
@@ -42,8 +42,8 @@ pub struct RedoPiece {
     pub stripe: Stripe,
     /// The member's slot in the array.
     pub member: Slot,
-    /// Offset in the member's data area, in bytes.
-    pub offset_bytes: u64,
+    /// Where in the member's data area.
+    pub offset: MemberOffset,
     /// How many bytes.
     pub bytes: u64,
     /// What is written.
@@ -108,7 +108,8 @@ impl RedoRecord {
                 return wrong("bytes", bytes, "a place on a member");
             }
             let (stripe, member) = (Stripe::new(raw.stripe.get()), Slot::new(raw.member.get().into()));
-            let piece = RedoPiece { stripe, member, offset_bytes, bytes, kind };
+            let offset = MemberOffset::new(offset_bytes);
+            let piece = RedoPiece { stripe, member, offset, bytes, kind };
             payload_bytes = payload_bytes.saturating_add(piece.payload_bytes());
             pieces.push(piece);
         }
@@ -148,7 +149,7 @@ impl RedoRecord {
         for piece in &self.pieces {
             let mut raw = RawPiece::new_zeroed();
             raw.stripe.set(piece.stripe.get());
-            raw.offset.set(piece.offset_bytes);
+            raw.offset.set(piece.offset.get());
             raw.bytes.set(piece.bytes);
             raw.member.set(u16::try_from(piece.member.get()).expect("a slot is below 1920"));
             raw.kind = piece.kind.code();

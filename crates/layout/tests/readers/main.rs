@@ -14,7 +14,7 @@ use layout::md_superblock::{BadRange, DeviceRole, MinorVersion, NewArray, NewMem
 use layout::redo_log::{
     Checksum, PieceKind, Place, RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::{DeviceOffset, Sectors, Slot, Stripe};
+use layout::units::{DeviceOffset, MemberOffset, Sectors, Slot, Stripe};
 
 use mutations::mutate;
 
@@ -78,8 +78,13 @@ fn redo_logs() {
         resync_from: Some(Stripe::new(6)),
         doubts: vec![StripeRange { first: 3, end: 5 }, StripeRange { first: 9, end: u64::MAX }],
     };
-    let piece =
-        |member, kind| RedoPiece { stripe: Stripe::new(4), member, offset_bytes: 262_144, bytes: 8192, kind };
+    let piece = |member, kind| RedoPiece {
+        stripe: Stripe::new(4),
+        member,
+        offset: MemberOffset::new(262_144),
+        bytes: 8192,
+        kind,
+    };
     let record = RedoRecord {
         epoch: 2,
         sequence: 18,

@@ -109,7 +109,7 @@ fn contents(site: &Site, disk: &Disk) -> u64 {
         false => geometry.copies(offset, u64::from(CHUNK)).places[0].member_offset,
     });
     for at in places {
-        disk.peek(at, &mut block);
+        disk.peek(at.get(), &mut block);
         block.hash(&mut hasher);
     }
     hasher.finish()

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::start::bad_blocks;
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 const BLOCK: u64 = 4096;
 
@@ -13,7 +13,7 @@ fn with_log(scenario: Scenario) -> Rc<Array> {
 /// The member cannot read the block at the start of its stripe `stripe`.
 fn break_block(array: &Array, slot: Slot, stripe: Stripe) {
     let disk = disk(array, slot);
-    let first = (disk.places.data + array.machine.geometry().member_offset(stripe)).get() / 512;
+    let first = array.machine.geometry().member_offset(stripe).on_device(disk.places.data).get() / 512;
     disk.faults.borrow_mut().bad.extend(first..first + BLOCK / 512);
     may_lose(&array.machine, &disk, |_| true);
 }
@@ -26,7 +26,7 @@ fn a_superblock_tells_of_no_log_that_was_not_written() {
         let array = with_log(quiet(Level::Raid5, 3, Support::None, 8, 4096));
         array.shared.members.want_metadata();
         let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
-        assert!(array.shared.members.set_bad(Slot::new(1), 0..BLOCK));
+        assert!(array.shared.members.set_bad(Slot::new(1), MemberOffset::START..MemberOffset::new(BLOCK)));
         loop {
             for disk in array.machine.connected() {
                 let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];

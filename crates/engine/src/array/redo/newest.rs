@@ -6,14 +6,13 @@ use std::ops::Range;
 
 use layout::geometry::{Geometry, Role};
 use layout::redo_log::{PieceKind, RedoPiece, WholeRecord};
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 /// New contents of some bytes of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part<'a> {
     pub(super) slot: Slot,
-    /// Offset in the member's data area.
-    pub(super) offset_bytes: u64,
+    pub(super) offset: MemberOffset,
     pub(super) bytes: u64,
     /// None: zeroes.
     pub(super) contents: Option<&'a [u8]>,
@@ -34,10 +33,10 @@ impl<'a> Newest<'a> {
     pub(super) fn of(geometry: &Geometry, records: &'a [WholeRecord]) -> Self {
         let pieces: Vec<(RedoPiece, &[u8])> = records.iter().flat_map(WholeRecord::writes).collect();
         // By member: the newest piece of every place. And the member whose missing chunk is logged, by rows.
-        let mut newest = BTreeMap::<Slot, RangeMap<u64, usize>>::new();
-        let mut missing_rows = RangeMap::<u64, Slot>::new();
+        let mut newest = BTreeMap::<Slot, RangeMap<MemberOffset, usize>>::new();
+        let mut missing_rows = RangeMap::<MemberOffset, Slot>::new();
         for (index, (piece, _)) in pieces.iter().enumerate() {
-            let range = piece.offset_bytes..piece.offset_bytes + piece.bytes;
+            let range = piece.offset..piece.offset + piece.bytes;
             newest.entry(piece.member).or_default().insert(range.clone(), index);
             if piece.kind == PieceKind::Missing {
                 missing_rows.insert(range, piece.member);
@@ -49,14 +48,14 @@ impl<'a> Newest<'a> {
             if piece.kind == PieceKind::Unlogged {
                 continue;
             }
-            let part = |range: Range<u64>| Part {
+            let part = |range: Range<MemberOffset>| Part {
                 slot: piece.member,
-                offset_bytes: range.start,
+                offset: range.start,
                 bytes: range.end - range.start,
                 contents: match contents {
                     [] => None,
                     contents => {
-                        let at = |place: u64| (place - piece.offset_bytes) as usize;
+                        let at = |place: MemberOffset| (place - piece.offset) as usize;
                         Some(&contents[at(range.start)..at(range.end)])
                     }
                 },
@@ -78,9 +77,13 @@ impl<'a> Newest<'a> {
 }
 
 /// A range of the members' data areas, stripe by stripe.
-fn by_stripe(geometry: &Geometry, range: Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
+fn by_stripe(
+    geometry: &Geometry,
+    range: Range<MemberOffset>,
+) -> impl Iterator<Item = (Stripe, Range<MemberOffset>)> {
     let geometry = *geometry;
-    let stripes = geometry.stripe_at(range.start)..geometry.stripe_at(range.end - 1).next();
+    let last = range.start + (range.end - range.start - 1);
+    let stripes = geometry.stripe_at(range.start)..geometry.stripe_at(last).next();
     Stripe::each(stripes).map(move |stripe| {
         let (start, end) = (geometry.member_offset(stripe), geometry.member_offset(stripe.next()));
         (stripe, start.max(range.start)..end.min(range.end))
@@ -117,7 +120,7 @@ mod tests {
             let piece = RedoPiece {
                 stripe: STRIPE,
                 member: members()[*chunk],
-                offset_bytes: base + rows.start * ROW,
+                offset: base + rows.start * ROW,
                 bytes: (rows.end - rows.start) * ROW,
                 kind: *kind,
             };
@@ -141,8 +144,7 @@ mod tests {
         let by_row = |parts: &[Part<'_>]| {
             let rows = |part: &Part<'_>| {
                 let chunk = members().iter().position(|slot| *slot == part.slot).unwrap();
-                let (first, byte) =
-                    ((part.offset_bytes - base) / ROW, part.contents.map_or(0, |bytes| bytes[0]));
+                let (first, byte) = ((part.offset - base) / ROW, part.contents.map_or(0, |bytes| bytes[0]));
                 (0..part.bytes / ROW).map(move |row| (chunk, first + row, byte))
             };
             let mut all: ByRow = parts.iter().flat_map(rows).collect();

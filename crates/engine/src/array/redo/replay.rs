@@ -29,7 +29,7 @@ pub async fn replay<D: Device>(set: &InPlace<D>, repair: &Repair) -> Result<(), 
     let mut written = BTreeSet::new();
     for part in newest.writes.iter().chain(&newest.missing).filter(|part| there(part.slot)) {
         let data = part.contents.map(|contents| Gather::from(Slice::from_bytes(contents)));
-        set.redo_piece(part.slot, part.offset_bytes, part.bytes, data).await?;
+        set.redo_piece(part.slot, part.offset, part.bytes, data).await?;
         written.insert(part.slot);
     }
     // Once the data is as it is to be.
@@ -38,9 +38,9 @@ pub async fn replay<D: Device>(set: &InPlace<D>, repair: &Repair) -> Result<(), 
             Some(contents) => Slice::from_bytes(contents),
             None => Slice::from_bytes(&vec![0; part.bytes as usize]), // at most a chunk
         };
-        set.redo_missing(part.slot, part.offset_bytes, contents).await?;
+        set.redo_missing(part.slot, part.offset, contents).await?;
         let geometry = &set.shared.geometry;
-        let stripe = geometry.stripe_at(part.offset_bytes);
+        let stripe = geometry.stripe_at(part.offset);
         written.extend(geometry.p_member(stripe).filter(|slot| there(*slot)));
     }
     set.flush_members().await?;
@@ -176,7 +176,7 @@ mod tests {
         let piece = |slot: Slot| RedoPiece {
             stripe: STRIPE,
             member: slot,
-            offset_bytes: geometry.member_offset(STRIPE),
+            offset: geometry.member_offset(STRIPE),
             bytes: CHUNK.into(),
             kind: if slot == missing { PieceKind::Missing } else { PieceKind::Unlogged },
         };

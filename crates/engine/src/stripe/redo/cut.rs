@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::buffer::Gather;
 use crate::members::port::MemberWrite;
 use layout::redo_log::{PIECES_MAX, PieceKind, RedoPiece};
-use layout::units::{Slot, Stripe};
+use layout::units::{MemberOffset, Slot, Stripe};
 
 /// Rows are cut at multiples of this.
 const CUT_BYTES: u64 = 4096;
@@ -37,7 +37,7 @@ pub(super) type Pieces = SmallVec<[(RedoPiece, Gather); 4]>;
 /// Rows of a stripe that fit in one record.
 pub(super) struct Part {
     /// Where they are in the members' data areas.
-    pub(super) bytes: Range<u64>,
+    pub(super) bytes: Range<MemberOffset>,
     pub(super) pieces: Pieces,
     /// The member writes to make once the record is durable.
     pub(super) writes: SmallVec<[MemberWrite; 4]>,
@@ -45,14 +45,21 @@ pub(super) struct Part {
 
 /// The writes of one stripe in parts of at most `payload_bytes` and [`PIECES_MAX`] pieces, ascending by rows.
 pub(super) fn cut(writes: StripeWrites<'_>, payload_bytes: usize) -> Vec<Part> {
-    let start = writes.made.iter().map(|write| write.offset).min().unwrap_or(0) / CUT_BYTES * CUT_BYTES;
-    let end = writes.made.iter().map(end_of).max().unwrap_or(0);
+    let start = writes.made.iter().map(|write| write.offset).min().unwrap_or(MemberOffset::START);
+    let end = writes.made.iter().map(end_of).max().unwrap_or(start);
+    let start = start.aligned_down(CUT_BYTES);
     let mut parts = Vec::new();
     cut_rows(writes, start, end, payload_bytes, &mut parts);
     parts
 }
 
-fn cut_rows(writes: StripeWrites<'_>, start: u64, end: u64, payload_bytes: usize, parts: &mut Vec<Part>) {
+fn cut_rows(
+    writes: StripeWrites<'_>,
+    start: MemberOffset,
+    end: MemberOffset,
+    payload_bytes: usize,
+    parts: &mut Vec<Part>,
+) {
     let part = part(writes, start, end);
     if part.writes.is_empty() {
         return;
@@ -69,7 +76,7 @@ fn cut_rows(writes: StripeWrites<'_>, start: u64, end: u64, payload_bytes: usize
     cut_rows(writes, middle, end, payload_bytes, parts);
 }
 
-fn part(writes: StripeWrites<'_>, start: u64, end: u64) -> Part {
+fn part(writes: StripeWrites<'_>, start: MemberOffset, end: MemberOffset) -> Part {
     let StripeWrites { stripe, made, missing, unplaced } = writes;
     let mut pieces: Pieces = missing
         .iter()
@@ -106,7 +113,7 @@ fn logged(stripe: Stripe, kind: PieceKind, write: MemberWrite) -> (RedoPiece, Ga
 }
 
 /// The part of a write from `start` to `end` in the members' data areas.
-fn within(write: &MemberWrite, start: u64, end: u64) -> Option<MemberWrite> {
+fn within(write: &MemberWrite, start: MemberOffset, end: MemberOffset) -> Option<MemberWrite> {
     let (from, to) = (write.offset.max(start), end_of(write).min(end));
     let part = |bytes: u64| usize::try_from(bytes).expect("a part of a write");
     (from < to).then(|| MemberWrite {
@@ -116,18 +123,18 @@ fn within(write: &MemberWrite, start: u64, end: u64) -> Option<MemberWrite> {
     })
 }
 
-fn end_of(write: &MemberWrite) -> u64 {
-    write.offset + write.data.len() as u64
+fn end_of(write: &MemberWrite) -> MemberOffset {
+    write.bytes().end
 }
 
 pub(super) fn piece(
     stripe: Stripe,
     member: Slot,
-    offset_bytes: u64,
+    offset: MemberOffset,
     bytes: u64,
     kind: PieceKind,
 ) -> RedoPiece {
-    RedoPiece { stripe, member, offset_bytes, bytes, kind }
+    RedoPiece { stripe, member, offset, bytes, kind }
 }
 
 #[cfg(test)]
@@ -136,16 +143,16 @@ mod tests {
     use crate::buffer::Slice;
     use std::collections::{BTreeMap, BTreeSet};
 
-    fn write(slot: Slot, offset: u64, bytes: usize) -> MemberWrite {
+    fn write(slot: Slot, offset: MemberOffset, bytes: usize) -> MemberWrite {
         let contents: Vec<u8> =
-            (0..bytes).map(|i| ((offset as usize + i) / 512 + slot.index()) as u8).collect();
+            (0..bytes).map(|i| ((offset.get() as usize + i) / 512 + slot.index()) as u8).collect();
         MemberWrite { slot, offset, data: Gather::from(Slice::from_bytes(&contents)) }
     }
 
     /// What is at each byte of each member.
-    type Painted = BTreeMap<(Slot, u64), Option<u8>>;
+    type Painted = BTreeMap<(Slot, MemberOffset), Option<u8>>;
 
-    fn paint(map: &mut Painted, slot: Slot, offset: u64, data: &Gather, bytes: u64) {
+    fn paint(map: &mut Painted, slot: Slot, offset: MemberOffset, data: &Gather, bytes: u64) {
         let mut contents = vec![0; data.len()];
         data.copy_to(&mut contents);
         for at in 0..bytes {
@@ -166,7 +173,7 @@ mod tests {
         paint_writes(&mut whole, made);
         paint_writes(&mut out, missing);
         let cut = cut(StripeWrites { stripe: Stripe::new(7), made, missing, unplaced: missing }, payload);
-        let (mut below, mut logged) = (0, 0);
+        let (mut below, mut logged) = (MemberOffset::START, 0);
         for part in &cut {
             let bytes: usize = part.pieces.iter().map(|(_, data)| data.len()).sum();
             logged += bytes;
@@ -179,11 +186,11 @@ mod tests {
             paint_writes(&mut parts, &part.writes);
             for (piece, data) in &part.pieces {
                 assert_eq!(data.len() as u64, piece.payload_bytes());
-                paint(&mut logs, piece.member, piece.offset_bytes, data, piece.bytes);
+                paint(&mut logs, piece.member, piece.offset, data, piece.bytes);
             }
         }
         assert_eq!(whole, parts);
-        let beside: BTreeSet<u64> = out.keys().map(|(_, at)| *at).collect();
+        let beside: BTreeSet<MemberOffset> = out.keys().map(|(_, at)| *at).collect();
         for (place, byte) in whole {
             let is_logged = !beside.contains(&place.1);
             assert_eq!(logs.remove(&place), Some(byte.filter(|_| is_logged)), "{place:?}");
@@ -194,7 +201,7 @@ mod tests {
 
     #[test]
     fn table_of_cuts() {
-        let base = 7 << 16;
+        let base = MemberOffset::new(7 << 16);
         let small = [write(Slot::new(1), base + 4096, 4096), write(Slot::new(3), base + 4096, 4096)];
         assert_eq!(check(&small, &[], 60 << 10), (1, 8192));
         let uneven = [
@@ -215,7 +222,7 @@ mod tests {
 
     #[test]
     fn beside_a_missing_chunk_only_that_is_logged() {
-        let base = 7 << 16;
+        let base = MemberOffset::new(7 << 16);
         let full: Vec<MemberWrite> = Slot::first(5).map(|slot| write(slot, base, 64 << 10)).collect();
         let missing = [write(Slot::new(5), base, 64 << 10)];
         assert_eq!(check(&full, &missing, 508 << 10), (1, 64 << 10));

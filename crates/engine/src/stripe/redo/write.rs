@@ -24,7 +24,7 @@ use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberWrite};
 use layout::geometry::Geometry;
 use layout::redo_log::{Checksum, PieceKind, Place, RedoRecord};
-use layout::units::{DeviceOffset, Slot, Stripe};
+use layout::units::{DeviceOffset, MemberOffset, Slot, Stripe};
 
 /// Most records of one shard in flight. With more, fewer writers would share one.
 const RECORDS_AT_ONCE: u32 = 2;
@@ -63,7 +63,7 @@ pub(in crate::stripe) async fn zeroes_begin<D: Device>(
 }
 
 /// The bytes of each member's data area that some stripes take.
-fn bytes_of(geometry: &Geometry, stripes: Range<Stripe>) -> Range<u64> {
+fn bytes_of(geometry: &Geometry, stripes: Range<Stripe>) -> Range<MemberOffset> {
     geometry.member_offset(stripes.start)..geometry.member_offset(stripes.end)
 }
 
@@ -116,8 +116,8 @@ async fn write_unlogged<D: Device>(
 }
 
 /// From the first to the last byte of some writes of one stripe.
-fn rows_of(writes: &[MemberWrite]) -> Range<u64> {
-    let start = writes.iter().map(|write| write.bytes().start).min().unwrap_or(0);
+fn rows_of(writes: &[MemberWrite]) -> Range<MemberOffset> {
+    let start = writes.iter().map(|write| write.bytes().start).min().unwrap_or(MemberOffset::START);
     start..writes.iter().map(|write| write.bytes().end).max().unwrap_or(start)
 }
 
