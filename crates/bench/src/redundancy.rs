@@ -5,7 +5,7 @@ use engine::device::Device;
 use host::device::HostDevice;
 use host::shard::ShardContext;
 use layout::geometry::{Geometry, Level};
-use layout::units::{DeviceOffset, Stripe};
+use layout::units::{ArrayOffset, DeviceOffset, Stripe};
 
 use crate::Error;
 use crate::array::{Array, shards_failed};
@@ -60,7 +60,7 @@ async fn check_stripes(geometry: &Geometry, members: &[HostDevice]) -> Result<u6
 async fn check_copies(geometry: &Geometry, members: &[HostDevice]) -> Result<u64, Error> {
     let (mut at, mut pieces) = (0, 0);
     while at < geometry.array_bytes() {
-        let copies = geometry.copies(at, MIRROR_STEP.min(geometry.array_bytes() - at));
+        let copies = geometry.copies(ArrayOffset::new(at), MIRROR_STEP.min(geometry.array_bytes() - at));
         let bytes = usize::try_from(copies.len).expect("a small piece");
         let mut first: Option<Vec<u8>> = None;
         for place in &copies.places {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::device::DeviceErrorKind;
 use crate::mismatch::{Mismatch, Unit};
-use layout::units::{DeviceOffset, Slot, Stripe};
+use layout::units::{ArrayOffset, DeviceOffset, Slot, Stripe};
 
 /// Something an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -163,7 +163,7 @@ pub enum Event {
         /// The region.
         region: u64,
         /// Where it begins in the array, in bytes.
-        offset_bytes: u64,
+        offset_bytes: ArrayOffset,
         /// Why.
         reason: String,
     },

@@ -32,7 +32,7 @@ use crate::stripe::{check, copy, read, recovery, replay, resync, write};
 use crate::striped::StripedEngine;
 use crate::volume::{Engine, EngineShape, ReadInto, Space, ZeroFlags};
 use layout::geometry::Level;
-use layout::units::{MemberOffset, Slot, Stripe};
+use layout::units::{ArrayOffset, MemberOffset, Slot, Stripe};
 
 /// The engine of the level.
 enum LevelEngine<D> {
@@ -123,24 +123,24 @@ impl<D: Device> Engine for InPlace<D> {
 
 impl<D: Device> Space for InPlace<D> {
     async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
+        let offset = ArrayOffset::new(offset_bytes);
         match &self.engine {
-            LevelEngine::Striped(engine) => engine.read(offset_bytes, bytes).await,
-            LevelEngine::Mirror(engine) => mirror::read::read_copies(engine, offset_bytes, bytes).await,
+            LevelEngine::Striped(engine) => engine.read(offset, bytes).await,
+            LevelEngine::Mirror(engine) => mirror::read::read_copies(engine, offset, bytes).await,
             LevelEngine::Parity(engine) | LevelEngine::Observed(engine) => {
-                read::read_stripes(engine, offset_bytes, bytes).await
+                read::read_stripes(engine, offset, bytes).await
             }
         }
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
+        let offset = ArrayOffset::new(offset_bytes);
         match &self.engine {
-            LevelEngine::Striped(engine) => engine.write(offset_bytes, data, fua).await,
-            LevelEngine::Mirror(engine) => mirror::write::write_copies(engine, offset_bytes, data, fua).await,
-            LevelEngine::Parity(engine) => {
-                write::write_stripes::<D, false>(engine, offset_bytes, data, fua).await
-            }
+            LevelEngine::Striped(engine) => engine.write(offset, data, fua).await,
+            LevelEngine::Mirror(engine) => mirror::write::write_copies(engine, offset, data, fua).await,
+            LevelEngine::Parity(engine) => write::write_stripes::<D, false>(engine, offset, data, fua).await,
             LevelEngine::Observed(engine) => {
-                Box::pin(write::write_stripes::<D, true>(engine, offset_bytes, data, fua)).await
+                Box::pin(write::write_stripes::<D, true>(engine, offset, data, fua)).await
             }
         }
     }
@@ -366,11 +366,12 @@ impl<D: Device> InPlace<D> {
 
 impl<D: ReadForeign> ReadInto for InPlace<D> {
     async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+        let offset = ArrayOffset::new(offset_bytes);
         let reads: Option<Reads> = match &self.engine {
-            LevelEngine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),
-            LevelEngine::Mirror(engine) => mirror::read::reads(engine, offset_bytes, bytes),
+            LevelEngine::Striped(engine) => Some(engine.reads(offset, bytes)),
+            LevelEngine::Mirror(engine) => mirror::read::reads(engine, offset, bytes),
             LevelEngine::Parity(engine) | LevelEngine::Observed(engine) => {
-                read::present_reads(engine, offset_bytes, bytes)
+                read::present_reads(engine, offset, bytes)
             }
         };
         match reads {

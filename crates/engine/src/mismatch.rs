@@ -1,5 +1,6 @@
 //! What a scrub finds: rows that do not agree, which block is wrong, and what the scrub did about it.
 
+use layout::units::ArrayOffset;
 use layout::units::DeviceOffset;
 use layout::units::{Slot, Stripe};
 use serde::{Deserialize, Serialize};
@@ -107,7 +108,7 @@ pub struct Mismatch {
     /// The block that is wrong, or the copies that differ. Empty if it may be any of the stripe or region.
     pub blocks: Vec<BlockPlace>,
     /// Where in the array the wrong data is, in bytes; none for parity and for a block that was not located.
-    pub array_offset_bytes: Option<u64>,
+    pub array_offset_bytes: Option<ArrayOffset>,
     /// What the scrub did.
     pub outcome: Outcome,
 }

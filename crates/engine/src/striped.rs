@@ -10,7 +10,7 @@ use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberPort, MemberRead, MemberWrite};
 use crate::members::read_into::Reads;
 use layout::geometry::Geometry;
-use layout::units::{MemberOffset, Slot};
+use layout::units::{ArrayOffset, MemberOffset, Slot};
 
 /// RAID-0 on one shard.
 pub(crate) struct StripedEngine<D> {
@@ -26,8 +26,8 @@ impl<D: Device> StripedEngine<D> {
         self.port.members.geometry()
     }
 
-    pub(crate) async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
-        let reads = self.reads(offset_bytes, bytes);
+    pub(crate) async fn read(&self, offset: ArrayOffset, bytes: u64) -> Result<Gather, VolumeError> {
+        let reads = self.reads(offset, bytes);
         let mut gather = Gather::new();
         for result in self.port.read(&reads).await {
             gather.push(result.map_err(lost)?.freeze());
@@ -35,17 +35,22 @@ impl<D: Device> StripedEngine<D> {
         Ok(gather)
     }
 
-    pub(crate) fn reads(&self, offset_bytes: u64, bytes: u64) -> Reads {
+    pub(crate) fn reads(&self, offset: ArrayOffset, bytes: u64) -> Reads {
         let read = |piece: ChunkPiece| {
             let (slot, offset) = self.place(&piece);
             MemberRead { slot, offset, bytes: piece.fragment.rows.bytes() }
         };
-        pieces(self.geometry(), offset_bytes, bytes).map(read).collect()
+        pieces(self.geometry(), offset, bytes).map(read).collect()
     }
 
-    pub(crate) async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
+    pub(crate) async fn write(
+        &self,
+        offset: ArrayOffset,
+        data: Gather,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
         let mut done = 0;
-        let writes: SmallVec<[MemberWrite; 2]> = pieces(self.geometry(), offset_bytes, data.len() as u64)
+        let writes: SmallVec<[MemberWrite; 2]> = pieces(self.geometry(), offset, data.len() as u64)
             .map(|piece| {
                 let (slot, offset) = self.place(&piece);
                 let part = data.part(done, piece.fragment.rows.bytes());

@@ -15,7 +15,7 @@ mod names;
 mod parity;
 mod raid0_zones;
 
-use crate::units::{MemberOffset, SECTOR_BYTES, Slot, Stripe};
+use crate::units::{ArrayOffset, MemberOffset, SECTOR_BYTES, Slot, Stripe};
 use limits::{check_chunk, check_members};
 use mirror::Raid10;
 use parity::ParityStripe;
@@ -211,8 +211,8 @@ impl Geometry {
     /// The stripe, the data chunk and the offset in that chunk of a byte of the array. `array_offset` is not checked
     /// against [`Geometry::array_bytes`]: callers check a request once, where it enters.
     #[must_use]
-    pub fn locate(&self, array_offset: u64) -> Place {
-        let unit = self.unit_bytes();
+    pub fn locate(&self, array_offset: ArrayOffset) -> Place {
+        let (array_offset, unit) = (array_offset.get(), self.unit_bytes());
         let chunk = array_offset / unit;
         let data_chunks = u64::from(self.data_chunks);
         Place {
@@ -224,10 +224,10 @@ impl Geometry {
 
     /// The array offset of a place: the inverse of [`Geometry::locate`].
     #[must_use]
-    pub fn array_offset(&self, stripe: Stripe, data_index: u32, chunk_offset: u32) -> u64 {
+    pub fn array_offset(&self, stripe: Stripe, data_index: u32, chunk_offset: u32) -> ArrayOffset {
         debug_assert!(data_index < self.data_chunks && u64::from(chunk_offset) < self.unit_bytes());
-        (stripe.get() * u64::from(self.data_chunks) + u64::from(data_index)) * self.unit_bytes()
-            + u64::from(chunk_offset)
+        let chunk = stripe.get() * u64::from(self.data_chunks) + u64::from(data_index);
+        ArrayOffset::new(chunk * self.unit_bytes() + u64::from(chunk_offset))
     }
 
     /// The member that holds a data chunk.
@@ -320,7 +320,8 @@ impl Geometry {
     /// # Panics
     /// At levels other than RAID-1 and 10, or if `array_offset` is beyond the end of the array.
     #[must_use]
-    pub fn copies(&self, array_offset: u64, len: u64) -> Copies {
+    pub fn copies(&self, array_offset: ArrayOffset, len: u64) -> Copies {
+        let array_offset = array_offset.get();
         assert!(!self.level.is_striped(), "{} has no copies", self.level);
         assert!(array_offset < self.array_bytes(), "offset {array_offset} is beyond the end of the array");
         let len = len.min(self.array_bytes() - array_offset);

@@ -269,6 +269,11 @@ macro_rules! offset {
 }
 
 offset! {
+    /// A byte of the array, as a client counts.
+    ArrayOffset
+}
+
+offset! {
     /// A byte of a member's data area, from the start of that area: what the geometry computes, and what engines read and write.
     MemberOffset
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use layout::geometry::Raid0Zones;
-use layout::units::{MemberOffset, Slot, Stripe};
+use layout::units::{ArrayOffset, MemberOffset, Slot, Stripe};
 use layout::{FarSets, Geometry, GeometryError, Layout, Level, Raid10Layout, Role};
 use proptest::prelude::*;
 
@@ -67,7 +67,7 @@ fn draw_copies(geometry: &Geometry) -> String {
     let rows = geometry.member_bytes() / u64::from(CHUNK);
     let mut cells = vec![vec!["-".to_string(); geometry.members() as usize]; rows as usize];
     for chunk in 0..geometry.array_bytes() / u64::from(CHUNK) {
-        for place in geometry.copies(chunk * u64::from(CHUNK), 1).places {
+        for place in geometry.copies(ArrayOffset::new(chunk * u64::from(CHUNK)), 1).places {
             cells[(place.member_offset.get() / u64::from(CHUNK)) as usize][place.member.index()] =
                 chunk.to_string();
         }
@@ -128,7 +128,7 @@ fn sizes_are_rounded_as_md_does() {
     assert_eq!((raid5.stripe_bytes(), raid5.stripes()), (3 * u64::from(CHUNK), 1 << 14));
     let raid1 = Geometry::new(Level::Raid1, Layout::Unset, 2, 0, (1 << 20) + 513).unwrap();
     assert_eq!((raid1.array_bytes(), raid1.losses_survived()), ((1 << 20) + 512, 1));
-    let whole = raid1.copies(0, 1 << 30);
+    let whole = raid1.copies(ArrayOffset::START, 1 << 30);
     assert_eq!((whole.len, whole.places.len()), ((1 << 20) + 512, 2));
 }
 
@@ -138,8 +138,11 @@ fn petabytes_do_not_overflow() {
     let raid6 =
         Geometry::new(Level::Raid6, Layout::LeftSymmetric, 256, 64 << 20, member).expect("2^60 bytes fit");
     let last = raid6.array_bytes() - 1;
-    let place = raid6.locate(last);
-    assert_eq!(raid6.array_offset(place.stripe, place.data_index, place.chunk_offset), last);
+    let place = raid6.locate(ArrayOffset::new(last));
+    assert_eq!(
+        raid6.array_offset(place.stripe, place.data_index, place.chunk_offset),
+        ArrayOffset::new(last)
+    );
     let too_large = Geometry::new(Level::Raid0, Layout::Unset, 1920, 4096, 1 << 53);
     assert_eq!(too_large, Err(GeometryError::TooLarge));
 }
@@ -196,7 +199,7 @@ fn raid0_zones_follow_the_longer_members() {
         let zones = Raid0Zones::new(layout, CHUNK, &sizes).unwrap();
         assert_eq!((zones.zones(), zones.array_bytes()), (3, 6 * chunk));
         let place = |i: u64| {
-            let (member, offset, run) = zones.locate(i * chunk + 5);
+            let (member, offset, run) = zones.locate(ArrayOffset::new(i * chunk + 5));
             assert_eq!((offset.get() % chunk, run), (5, chunk - 5));
             format!("{member}:{}", offset.get() / chunk)
         };
@@ -263,12 +266,12 @@ proptest! {
     #[test]
     fn locate_is_undone(geometry in striped(), at in any::<prop::sample::Index>()) {
         let offset = at.index(geometry.array_bytes() as usize) as u64;
-        let place = geometry.locate(offset);
+        let place = geometry.locate(ArrayOffset::new(offset));
         prop_assert!(place.stripe.get() < geometry.stripes());
         prop_assert!(place.chunk_offset < geometry.chunk_bytes());
         prop_assert_eq!(
             geometry.array_offset(place.stripe, place.data_index, place.chunk_offset),
-            offset
+            ArrayOffset::new(offset)
         );
     }
 
@@ -277,7 +280,7 @@ proptest! {
         let Layout::Raid10(layout) = geometry.layout() else { panic!("RAID-10") };
         let mut used = HashSet::new();
         for chunk in 0..geometry.array_bytes() / 4096 {
-            let copies = geometry.copies(chunk * 4096 + 512, 1024);
+            let copies = geometry.copies(ArrayOffset::new(chunk * 4096 + 512), 1024);
             prop_assert_eq!(copies.len, 1024);
             let members: HashSet<Slot> = copies.places.iter().map(|place| place.member).collect();
             prop_assert_eq!(members.len() as u32, layout.copies());
@@ -307,7 +310,7 @@ proptest! {
         prop_assert_eq!(zones.array_bytes(), bytes.iter().sum::<u64>());
         let mut used = HashSet::new();
         for chunk in 0..zones.array_bytes() / 4096 {
-            let (member, offset, _) = zones.locate(chunk * 4096);
+            let (member, offset, _) = zones.locate(ArrayOffset::new(chunk * 4096));
             prop_assert!(offset < MemberOffset::new(bytes[member.index()]));
             prop_assert!(used.insert((member, offset)));
         }
@@ -321,8 +324,8 @@ proptest! {
             Geometry::new(Level::Raid0, Layout::Unset, members, CHUNK, chunks * u64::from(CHUNK)).unwrap();
         prop_assert_eq!(zones.array_bytes(), geometry.array_bytes());
         let offset = at % geometry.stripes() * u64::from(CHUNK);
-        let place = geometry.locate(offset);
-        let (member, member_offset, _) = zones.locate(offset);
+        let place = geometry.locate(ArrayOffset::new(offset));
+        let (member, member_offset, _) = zones.locate(ArrayOffset::new(offset));
         prop_assert_eq!(member, geometry.data_member(place.stripe, place.data_index));
         prop_assert_eq!(member_offset, geometry.member_offset(place.stripe));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use layout::geometry::Raid0Zones;
-use layout::units::{Slot, Stripe};
+use layout::units::{ArrayOffset, Slot, Stripe};
 use layout::{Geometry, Layout, Level, Role};
 
 const BLOCK: u64 = 4096;
@@ -125,7 +125,7 @@ fn check_parity_array(array: &Array) {
     for (stripe, cells) in Stripe::first(geometry.stripes()).zip(&array.rows) {
         let (mut p, mut q) = ([0; 16], [0; 16]);
         for index in 0..geometry.data_chunks() {
-            let offset = geometry.array_offset(stripe, index, 0);
+            let offset = geometry.array_offset(stripe, index, 0).get();
             if offset >= geometry.array_bytes() {
                 assert!(!array.chunk_bytes.is_power_of_two(), "{}", array.head);
                 continue;
@@ -160,7 +160,7 @@ fn check_raid0_zones(array: &Array) {
     let zones = Raid0Zones::new(layout, array.chunk_bytes, &array.member_bytes).unwrap();
     assert_eq!(zones.array_bytes(), array.array_bytes, "{}", array.head);
     for chunk in 0..array.array_bytes / u64::from(array.chunk_bytes) {
-        let (member, offset, _) = zones.locate(chunk * u64::from(array.chunk_bytes));
+        let (member, offset, _) = zones.locate(ArrayOffset::new(chunk * u64::from(array.chunk_bytes)));
         let row = (offset.get() / u64::from(array.chunk_bytes)) as usize;
         assert_eq!(array.rows[row][member.index()], Cell::Data(chunk), "{}: {chunk}", array.head);
     }
@@ -171,7 +171,7 @@ fn check_raid10(array: &Array, geometry: &Geometry) {
     let chunk_bytes = u64::from(array.chunk_bytes);
     let mut used = HashMap::new();
     for chunk in 0..array.array_bytes / chunk_bytes {
-        for place in geometry.copies(chunk * chunk_bytes, chunk_bytes).places {
+        for place in geometry.copies(ArrayOffset::new(chunk * chunk_bytes), chunk_bytes).places {
             let row = (place.member_offset.get() / chunk_bytes) as usize;
             used.insert((row, place.member), chunk);
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use engine::array::assemble::Refusal;
 use layout::geometry::Geometry;
-use layout::units::Slot;
+use layout::units::{ArrayOffset, Slot};
 
 use crate::disk::cache::Survivors;
 use crate::disk::{Disk, Watch};
@@ -130,10 +130,10 @@ impl Machine {
     pub(crate) fn places(&self, offset: u64) -> Vec<(Slot, u64)> {
         let geometry = self.geometry();
         if !geometry.level().is_striped() {
-            let copies = geometry.copies(offset, self.unit());
+            let copies = geometry.copies(ArrayOffset::new(offset), self.unit());
             return copies.places.iter().map(|place| (place.member, place.member_offset.get())).collect();
         }
-        let place = geometry.locate(offset);
+        let place = geometry.locate(ArrayOffset::new(offset));
         let member = geometry.data_member(place.stripe, place.data_index);
         vec![(member, geometry.member_offset(place.stripe).get() + u64::from(place.chunk_offset))]
     }
@@ -143,7 +143,7 @@ impl Machine {
         let offset = block * self.unit();
         match self.geometry().level().is_striped() {
             true => {
-                let place = self.geometry().locate(offset);
+                let place = self.geometry().locate(ArrayOffset::new(offset));
                 format!("(stripe {} chunk {} row {})", place.stripe, place.data_index, place.chunk_offset)
             }
             false => format!("(offset {offset})"),

@@ -8,7 +8,7 @@ use engine::code::chunk_set::Q;
 use engine::code::plan::{Plan, Routine, Shape, Step, plan, plan_read};
 use engine::code::rows::{Fragment, Rows};
 use layout::geometry::{Geometry, Level, Role};
-use layout::units::{Slot, Stripe};
+use layout::units::{ArrayOffset, Slot, Stripe};
 
 use crate::operations::Operations;
 
@@ -110,7 +110,7 @@ impl Cook<'_> {
         let mut parts: Vec<Part> = Vec::new();
         let (mut at, end) = (offset, offset + bytes);
         while at < end {
-            let place = self.geometry.locate(at);
+            let place = self.geometry.locate(ArrayOffset::new(at));
             let left = u64::from(self.geometry.chunk_bytes() - place.chunk_offset).min(end - at);
             let rows = Rows { start: place.chunk_offset, end: place.chunk_offset + left as u32 };
             let chunk = Chunk::try_from(place.data_index).expect("at most 254 data chunks");
@@ -314,7 +314,7 @@ impl Cook<'_> {
     fn copies(&self, recipe: &mut Recipe, write: bool, offset: u64, bytes: u64) {
         let mut done = 0;
         while done < bytes {
-            let copies = self.geometry.copies(offset + done, bytes - done);
+            let copies = self.geometry.copies(ArrayOffset::new(offset + done), bytes - done);
             let working = copies.places.iter().filter(|place| !self.missing.contains(&place.member));
             for place in working.take(if write { usize::MAX } else { 1 }) {
                 let at = match write {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
-use layout::units::{MemberOffset, Slot};
+use layout::units::{ArrayOffset, MemberOffset, Slot};
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::recover;
@@ -73,7 +73,7 @@ fn marked_blocks(world: &World) -> BTreeSet<u64> {
         return (0..geometry.member_bytes() / BLOCK).filter(|block| is_marked(block * BLOCK)).collect();
     }
     let marked = (0..geometry.array_bytes()).step_by(BLOCK as usize).filter(|&at| is_marked(at));
-    let places = marked.flat_map(|at| geometry.copies(at, BLOCK).places);
+    let places = marked.flat_map(|at| geometry.copies(ArrayOffset::new(at), BLOCK).places);
     places.filter(|place| place.member == AWAY).map(|place| place.member_offset.get() / BLOCK).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Parts of a stripe: rows (the same bytes of every chunk), fragments (rows of one chunk), and a request cut at chunks.
 
 use layout::geometry::Geometry;
-use layout::units::Stripe;
+use layout::units::{ArrayOffset, Stripe};
 
 use super::chunk_set::{Chunk, data_chunk};
 use crate::limits::{BLOCK_BYTES, CHUNK_WINDOW_BYTES};
@@ -58,11 +58,11 @@ impl Rows {
 /// A range of the array cut at chunks, in order.
 pub(crate) fn pieces(
     geometry: &Geometry,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     bytes: u64,
 ) -> impl Iterator<Item = ChunkPiece> + use<> {
     let geometry = *geometry;
-    let (mut at, end) = (offset_bytes, offset_bytes + bytes);
+    let (mut at, end) = (offset, offset + bytes);
     std::iter::from_fn(move || {
         if at >= end {
             return None;
@@ -75,8 +75,8 @@ pub(crate) fn pieces(
 
 /// The first piece of a range: the whole range, if it lies in one chunk.
 #[inline]
-pub(crate) fn first_piece(geometry: &Geometry, offset_bytes: u64, bytes: u64) -> ChunkPiece {
-    let place = geometry.locate(offset_bytes);
+pub(crate) fn first_piece(geometry: &Geometry, offset: ArrayOffset, bytes: u64) -> ChunkPiece {
+    let place = geometry.locate(offset);
     let in_chunk = u64::from(geometry.chunk_bytes() - place.chunk_offset).min(bytes);
     let end = place.chunk_offset + u32::try_from(in_chunk).expect("less than a chunk");
     let fragment =

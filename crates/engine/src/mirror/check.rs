@@ -14,12 +14,13 @@ use crate::members::port::{MemberError, MemberRead};
 use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Unit, Wrong};
 
 use layout::geometry::CopyPlace;
+use layout::units::ArrayOffset;
 
 /// The same bytes of the array on every member that holds them.
 struct Compared {
     region: Region,
     /// From the start of the array.
-    offset_bytes: u64,
+    offset: ArrayOffset,
     places: SmallVec<[CopyPlace; 4]>,
     copies: Vec<Slice>,
 }
@@ -76,7 +77,7 @@ async fn check_copies<D: Device>(
     let (region, bytes) = (owned.region(), engine.shared.geometry.array_bytes());
     match read_all_copies(engine, owned, run).await? {
         Some(copies) if !engine.shared.consistency.is_suspect(region) => {
-            let run = Compared { region, offset_bytes: run.offset_bytes, places: run.places.clone(), copies };
+            let run = Compared { region, offset: run.offset, places: run.places.clone(), copies };
             check_run(engine, &run, region.bytes(bytes).start, mode, checked).await
         }
         _ => {
@@ -90,17 +91,17 @@ async fn check_copies<D: Device>(
 fn unreadable<D: Device>(
     engine: &MirrorEngine<D>,
     region: Region,
-    region_start: u64,
+    region_start: ArrayOffset,
     block: &Run,
 ) -> Mismatch {
     let places = block.places.iter();
     Mismatch {
         unit: Unit::Region(region.0),
-        row_bytes: block.offset_bytes - region_start,
+        row_bytes: block.offset - region_start,
         bytes: block.bytes as u64,
         wrong: Wrong::Unreadable,
         blocks: places.map(|place| engine.port.block_place(place.member, place.member_offset)).collect(),
-        array_offset_bytes: Some(block.offset_bytes),
+        array_offset_bytes: Some(block.offset),
         outcome: Outcome::Found,
     }
 }
@@ -131,7 +132,7 @@ async fn read_all_copies<D: Device>(
 async fn check_run<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Compared,
-    region_start: u64,
+    region_start: ArrayOffset,
     mode: ScrubMode,
     checked: &mut Checked,
 ) -> Result<(), VolumeError> {
@@ -166,14 +167,14 @@ async fn check_run<D: Device>(
                 }
             }
         };
-        let offset_bytes = run.offset_bytes + start as u64;
+        let offset = run.offset + start as u64;
         checked.found_in(Some(Mismatch {
             unit: Unit::Region(run.region.0),
-            row_bytes: offset_bytes - region_start,
+            row_bytes: offset - region_start,
             bytes: block.len() as u64,
             wrong,
             blocks: places.iter().map(|place| engine.port.block_place(place.member, at(place))).collect(),
-            array_offset_bytes: Some(offset_bytes),
+            array_offset_bytes: Some(offset),
             outcome,
         }));
     }

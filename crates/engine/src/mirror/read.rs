@@ -9,15 +9,15 @@ use crate::error::VolumeError;
 use crate::members::port::MemberError;
 use crate::members::read_into::Reads;
 use layout::geometry::CopyPlace;
-use layout::units::Slot;
+use layout::units::{ArrayOffset, Slot};
 
 /// Reads a range of a mirror.
 pub(crate) async fn read_copies<D: Device>(
     engine: &MirrorEngine<D>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     bytes: u64,
 ) -> Result<Gather, VolumeError> {
-    let runs = runs(&engine.shared.geometry, offset_bytes, bytes);
+    let runs = runs(&engine.shared.geometry, offset, bytes);
     let reads = copy_reads(engine, &runs)?;
     let mut gather = Gather::new();
     for ((run, read), result) in runs.iter().zip(&reads).zip(engine.port.read(&reads).await) {
@@ -36,8 +36,8 @@ pub(crate) async fn read_copies<D: Device>(
 }
 
 /// The member reads of a range, of one copy of each run. None if a run has no copy in sync.
-pub(crate) fn reads<D: Device>(engine: &MirrorEngine<D>, offset_bytes: u64, bytes: u64) -> Option<Reads> {
-    copy_reads(engine, &runs(&engine.shared.geometry, offset_bytes, bytes)).ok()
+pub(crate) fn reads<D: Device>(engine: &MirrorEngine<D>, offset: ArrayOffset, bytes: u64) -> Option<Reads> {
+    copy_reads(engine, &runs(&engine.shared.geometry, offset, bytes)).ok()
 }
 
 /// One copy of each run.
@@ -63,7 +63,7 @@ fn copy_to_read<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Option<CopyPl
 fn may_differ<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> bool {
     let shared = &engine.shared;
     let is_suspect = || {
-        let (first, last) = regions(run.offset_bytes, run.bytes as u64);
+        let (first, last) = regions(run.offset, run.bytes as u64);
         shared.consistency.suspects() > 0
             && first.to(last).any(|region| shared.consistency.is_suspect(region))
     };

@@ -10,6 +10,7 @@ use crate::members::port::MemberRead;
 use crate::stripe::stripe_table::Claim;
 use crate::stripe::unit_number::UnitNumber;
 use layout::geometry::{CopyPlace, Geometry};
+use layout::units::ArrayOffset;
 
 /// A region, by its number: [`REGION_BYTES`] of the array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,8 +18,8 @@ pub(crate) struct Region(pub(crate) u64);
 
 impl Region {
     /// The region of a byte of the array.
-    pub(super) fn of(offset_bytes: u64) -> Self {
-        Region(offset_bytes / REGION_BYTES)
+    pub(super) fn of(offset: ArrayOffset) -> Self {
+        Region(offset.get() / REGION_BYTES)
     }
 
     /// The regions from this one to `last`.
@@ -27,8 +28,9 @@ impl Region {
     }
 
     /// The bytes of the array in the region.
-    pub(super) fn bytes(self, array_bytes: u64) -> Range<u64> {
-        self.0 * REGION_BYTES..((self.0 + 1) * REGION_BYTES).min(array_bytes)
+    pub(super) fn bytes(self, array_bytes: u64) -> Range<ArrayOffset> {
+        let end = ((self.0 + 1) * REGION_BYTES).min(array_bytes);
+        ArrayOffset::new(self.0 * REGION_BYTES)..ArrayOffset::new(end)
     }
 }
 
@@ -55,7 +57,7 @@ impl OwnedRegion {
 /// A part of the array that is contiguous on each member that holds a copy.
 pub(super) struct Run {
     /// From the start of the array.
-    pub(super) offset_bytes: u64,
+    pub(super) offset: ArrayOffset,
     pub(super) places: SmallVec<[CopyPlace; 4]>,
     pub(super) bytes: usize,
 }
@@ -65,7 +67,7 @@ impl Run {
     pub(super) fn part(&self, start: usize, bytes: usize) -> Run {
         let mut places = self.places.clone();
         places.iter_mut().for_each(|place| place.member_offset += start as u64);
-        Run { offset_bytes: self.offset_bytes + start as u64, places, bytes }
+        Run { offset: self.offset + start as u64, places, bytes }
     }
 
     /// The run cut at block boundaries, as ranges counted from its start.
@@ -84,13 +86,13 @@ impl Run {
 }
 
 /// A range of the array, cut where its copies move to other members.
-pub(super) fn runs(geometry: &Geometry, offset_bytes: u64, bytes: u64) -> SmallVec<[Run; 1]> {
+pub(super) fn runs(geometry: &Geometry, offset: ArrayOffset, bytes: u64) -> SmallVec<[Run; 1]> {
     let mut runs = SmallVec::new();
-    let mut at = offset_bytes;
-    while at < offset_bytes + bytes {
-        let copies = geometry.copies(at, offset_bytes + bytes - at);
+    let mut at = offset;
+    while at < offset + bytes {
+        let copies = geometry.copies(at, offset + bytes - at);
         let length = usize::try_from(copies.len).expect("a request fits in memory");
-        runs.push(Run { offset_bytes: at, places: copies.places.into_iter().collect(), bytes: length });
+        runs.push(Run { offset: at, places: copies.places.into_iter().collect(), bytes: length });
         at += copies.len;
     }
     runs
@@ -108,8 +110,8 @@ pub(super) fn runs_of(region: &OwnedRegion, geometry: &Geometry) -> SmallVec<[Ru
 }
 
 /// The first and the last region that a range touches.
-pub(super) fn regions(offset_bytes: u64, bytes: u64) -> (Region, Region) {
-    (Region::of(offset_bytes), Region::of(offset_bytes + bytes - 1))
+pub(super) fn regions(offset: ArrayOffset, bytes: u64) -> (Region, Region) {
+    (Region::of(offset), Region::of(offset + (bytes - 1)))
 }
 
 pub(super) fn no_copy(places: &[CopyPlace]) -> VolumeError {

@@ -20,9 +20,9 @@ pub(super) async fn salvage_run<D: Device>(
 ) -> Result<Gather, VolumeError> {
     let (mut gather, mut done) = (Gather::new(), 0);
     while done < run.bytes {
-        let region = Region::of(run.offset_bytes + done as u64);
+        let region = Region::of(run.offset + done as u64);
         let end = region.bytes(u64::MAX).end;
-        let left = usize::try_from(end - run.offset_bytes).unwrap_or(usize::MAX).min(run.bytes) - done;
+        let left = usize::try_from(end - run.offset).unwrap_or(usize::MAX).min(run.bytes) - done;
         let claim = engine.claim(region).await;
         gather.push(salvage_owned(engine, &claim, &run.part(done, left), slot).await?);
         done += left;

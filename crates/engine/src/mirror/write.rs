@@ -13,23 +13,24 @@ use crate::limits::REGION_BYTES;
 use crate::members::port::{MemberError, MemberWrite, in_use};
 use crate::stages::Unwatched;
 use crate::stripe::shared::Shared;
+use layout::units::ArrayOffset;
 
 /// Writes a range of a mirror.
 pub(crate) async fn write_copies<D: Device>(
     engine: &MirrorEngine<D>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     data: Gather,
     fua: bool,
 ) -> Result<(), VolumeError> {
     let shared = &*engine.shared;
     let (mut done, bytes) = (0, data.len() as u64);
-    let range = offset_bytes..offset_bytes + bytes;
+    let range = offset.get()..(offset + bytes).get();
     let _marked = shared.intent.mark(Unwatched(engine.shard), &shared.members, range).await?;
     while done < bytes {
-        let at = offset_bytes + done;
+        let at = offset + done;
         let (first, last) = regions(at, bytes - done);
         let owned = engine.claim_all(first, last).await;
-        let end = (first.0 + owned.len() as u64) * REGION_BYTES;
+        let end = ArrayOffset::new((first.0 + owned.len() as u64) * REGION_BYTES);
         let part = (bytes - done).min(end - at);
         let data = data.part(to_usize(done), to_usize(part));
         write_regions(engine, &owned, at, &data, fua).await?;
@@ -42,7 +43,7 @@ pub(crate) async fn write_copies<D: Device>(
 async fn write_regions<D: Device>(
     engine: &MirrorEngine<D>,
     regions: &[OwnedRegion],
-    offset_bytes: u64,
+    offset: ArrayOffset,
     data: &Gather,
     fua: bool,
 ) -> Result<(), VolumeError> {
@@ -51,7 +52,7 @@ async fn write_regions<D: Device>(
         // If this fails the region stays suspect, and the write goes ahead: it builds on no old contents.
         let _ = make_copies_agree(engine, region).await;
     }
-    match write_owned(engine, offset_bytes, data, fua).await {
+    match write_owned(engine, offset, data, fua).await {
         Ok(()) if shared.members.is_settled() => Ok(()),
         Ok(()) => Ok(shared.members.settled().await?), // invariants 1 and 8
         Err(error) => {
@@ -73,14 +74,14 @@ fn suspect(shared: &Shared, region: &OwnedRegion, reason: &str) {
 
 async fn write_owned<D: Device>(
     engine: &MirrorEngine<D>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     data: &Gather,
     fua: bool,
 ) -> Result<(), VolumeError> {
     let mut writes = SmallVec::<[MemberWrite; 4]>::new();
     let mut done = 0;
     while done < data.len() {
-        let at = offset_bytes + done as u64;
+        let at = offset + done as u64;
         let copies = engine.shared.geometry.copies(at, (data.len() - done) as u64);
         let bytes = usize::try_from(copies.len).expect("a request fits in memory");
         let before = writes.len();
@@ -116,6 +117,7 @@ mod tests {
     use crate::stripe::fake::World;
     use crate::stripe::unit_number::UnitNumber;
     use layout::geometry::Level;
+    use layout::units::ArrayOffset;
 
     #[test]
     fn a_region_written_to_some_copies_only_is_named_as_a_region() {
@@ -124,7 +126,9 @@ mod tests {
         world.fakes[1].set_full(true);
         assert!(matches!(world.write(4096, &[7; 4096]), Err(VolumeError::NoSpace { .. })));
         assert_eq!(world.set.shared.consistency.suspect_units(), [UnitNumber::new(0)]);
-        let named = |event: &Event| matches!(event, Event::RegionSuspect { region: 0, offset_bytes: 0, .. });
+        let named = |event: &Event| {
+            matches!(event, Event::RegionSuspect { region: 0, offset_bytes: ArrayOffset::START, .. })
+        };
         assert_eq!(world.heard(named), 1);
         assert_eq!(world.heard(|event| matches!(event, Event::StripeSuspect { .. })), 0);
         world.fakes[1].set_full(false);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use layout::geometry::Level;
-use layout::units::{Slot, Stripe};
+use layout::units::{ArrayOffset, Slot, Stripe};
 
 use super::fake::{CHUNK, World};
 use crate::code::chunk_set::{Chunk, ChunkSet};
@@ -19,7 +19,7 @@ const BLOCK: u64 = 4096;
 /// Where a data chunk of a stripe is: its member, and its offset in the array.
 fn chunk_at<D: Device>(set: &InPlace<D>, stripe: Stripe, index: u32) -> (Slot, u64) {
     let geometry = &set.shared.geometry;
-    (geometry.data_member(stripe, index), geometry.array_offset(stripe, index, 0))
+    (geometry.data_member(stripe, index), geometry.array_offset(stripe, index, 0).get())
 }
 
 /// A write meets ENOSPC at one member, and later another member fails: data that was acknowledged long before was lost.
@@ -153,7 +153,7 @@ fn another_copy_is_read_where_a_needed_member_does_not_answer() {
     world.fakes[2].set_gone();
     let mut refused = 0;
     for at in (0..pattern.len() as u64).step_by(BLOCK as usize) {
-        let copies = world.set.shared.geometry.copies(at, BLOCK);
+        let copies = world.set.shared.geometry.copies(ArrayOffset::new(at), BLOCK);
         let is_left = copies.places.iter().any(|place| ![1, 2].contains(&place.member.get()));
         for _ in 0..2 {
             match world.read(at, BLOCK) {

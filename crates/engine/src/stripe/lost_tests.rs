@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::{Geometry, Level};
 use layout::redo_log::StripeRange;
-use layout::units::{MemberOffset, Slot, Stripe};
+use layout::units::{ArrayOffset, MemberOffset, Slot, Stripe};
 
 use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
@@ -111,7 +111,7 @@ impl Lost {
     /// A block of another chunk in the same row.
     fn neighbour(&self) -> u64 {
         let geometry = &self.world.set.shared.geometry;
-        let place = geometry.locate(self.at);
+        let place = geometry.locate(ArrayOffset::new(self.at));
         let chunk_bytes = u64::from(geometry.chunk_bytes());
         if place.data_index == 0 { self.at + chunk_bytes } else { self.at - chunk_bytes }
     }
@@ -120,9 +120,14 @@ impl Lost {
 /// Where a block of data is: one place, or all its copies.
 fn holders(geometry: &Geometry, at: u64) -> Vec<(Slot, MemberOffset)> {
     match geometry.parity_chunks() {
-        0 => geometry.copies(at, BLOCK).places.iter().map(|copy| (copy.member, copy.member_offset)).collect(),
+        0 => geometry
+            .copies(ArrayOffset::new(at), BLOCK)
+            .places
+            .iter()
+            .map(|copy| (copy.member, copy.member_offset))
+            .collect(),
         _ => {
-            let place = geometry.locate(at);
+            let place = geometry.locate(ArrayOffset::new(at));
             let offset = geometry.member_offset(place.stripe) + u64::from(place.chunk_offset);
             vec![(geometry.data_member(place.stripe, place.data_index), offset)]
         }
@@ -134,7 +139,7 @@ fn redundant(geometry: &Geometry, at: u64) -> Vec<(Slot, MemberOffset)> {
     if geometry.parity_chunks() == 0 {
         return holders(geometry, at).split_off(1);
     }
-    let (stripe, offset) = (geometry.locate(at).stripe, holders(geometry, at)[0].1);
+    let (stripe, offset) = (geometry.locate(ArrayOffset::new(at)).stripe, holders(geometry, at)[0].1);
     let members = [geometry.p_member(stripe), geometry.q_member(stripe)];
     members.into_iter().flatten().map(|member| (member, offset)).collect()
 }
@@ -229,10 +234,10 @@ fn a_member_that_fails_takes_only_its_block_of_the_row_with_it() {
         }
         // Its new contents would have no place.
         assert!(lost.write(neighbour, BLOCK, 5).is_err(), "{level}");
-        let stripe = geometry.locate(lost.at).stripe;
+        let stripe = geometry.locate(ArrayOffset::new(lost.at)).stripe;
         let third = (0..geometry.data_chunks())
-            .map(|index| geometry.array_offset(stripe, index, 0))
-            .map(|chunk| chunk + u64::from(geometry.locate(lost.at).chunk_offset))
+            .map(|index| geometry.array_offset(stripe, index, 0).get())
+            .map(|chunk| chunk + u64::from(geometry.locate(ArrayOffset::new(lost.at)).chunk_offset))
             .find(|at| ![lost.at, neighbour].contains(at))
             .expect("three chunks");
         lost.write(third, BLOCK, 6).expect("nothing more is lost by that");
@@ -363,9 +368,14 @@ fn a_check_names_every_place_that_cannot_be_read() {
         sorted.sort_unstable();
         assert_eq!(sorted, expected, "{level}");
         let chunk_bytes = u64::from(geometry.chunk_bytes());
-        assert!(unreadable.iter().any(|found| found.array_offset_bytes == Some(BLOCK)), "{level}");
         assert!(
-            unreadable.iter().any(|found| found.array_offset_bytes == Some(chunk_bytes + BLOCK)),
+            unreadable.iter().any(|found| found.array_offset_bytes == Some(ArrayOffset::new(BLOCK))),
+            "{level}"
+        );
+        assert!(
+            unreadable
+                .iter()
+                .any(|found| found.array_offset_bytes == Some(ArrayOffset::new(chunk_bytes + BLOCK))),
             "{level}"
         );
         assert!(
@@ -386,6 +396,9 @@ fn a_check_names_every_place_that_cannot_be_read() {
             })
             .collect();
         assert_eq!(found.len(), 1, "{level}: {found:?}");
-        assert_eq!((found[0].array_offset_bytes, found[0].blocks.len()), (Some(17 * BLOCK), places.len()));
+        assert_eq!(
+            (found[0].array_offset_bytes, found[0].blocks.len()),
+            (Some(ArrayOffset::new(17 * BLOCK)), places.len())
+        );
     }
 }

@@ -12,22 +12,22 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberRead};
 use crate::members::read_into::Reads;
-use layout::units::Stripe;
+use layout::units::{ArrayOffset, Stripe};
 
 /// Reads a range of a parity array.
 pub(crate) async fn read_stripes<D: Device>(
     engine: &ParityEngine<D>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     bytes: u64,
 ) -> Result<Gather, VolumeError> {
     let shared = &*engine.shared;
-    let piece = first_piece(&shared.geometry, offset_bytes, bytes);
+    let piece = first_piece(&shared.geometry, offset, bytes);
     let is_whole = piece.fragment.rows.bytes() as u64 == bytes;
     if is_whole && shared.members.all_in_sync() && !shared.loads.avoid_slow() {
         return read_piece(engine, &piece).await;
     }
     // On the heap: the future of a read of one piece carries nothing of the other ways.
-    Box::pin(read_pieces(engine, offset_bytes, bytes)).await
+    Box::pin(read_pieces(engine, offset, bytes)).await
 }
 
 /// Fast path: reads one piece from its member, without a list.
@@ -44,10 +44,10 @@ async fn read_piece<D: Device>(engine: &ParityEngine<D>, piece: &ChunkPiece) -> 
 /// The general path: a range of any length, with members that are lost or slow.
 async fn read_pieces<D: Device>(
     engine: &ParityEngine<D>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     bytes: u64,
 ) -> Result<Gather, VolumeError> {
-    let pieces: SmallVec<[ChunkPiece; 2]> = pieces(&engine.shared.geometry, offset_bytes, bytes).collect();
+    let pieces: SmallVec<[ChunkPiece; 2]> = pieces(&engine.shared.geometry, offset, bytes).collect();
     if engine.shared.loads.may_avoid(engine.shard, pieces.len())
         && let Some(gather) = read_avoiding(engine, &pieces).await
     {
@@ -65,10 +65,10 @@ async fn read_pieces<D: Device>(
 /// The member reads of a range, if every member that it needs is there and reads avoid no slow member.
 pub(crate) fn present_reads<D: Device>(
     engine: &ParityEngine<D>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     bytes: u64,
 ) -> Option<Reads> {
-    let pieces: SmallVec<[ChunkPiece; 2]> = pieces(&engine.shared.geometry, offset_bytes, bytes).collect();
+    let pieces: SmallVec<[ChunkPiece; 2]> = pieces(&engine.shared.geometry, offset, bytes).collect();
     if engine.shared.loads.avoid_slow() || any_lost(engine, &pieces) {
         return None;
     }

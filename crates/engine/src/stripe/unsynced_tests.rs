@@ -2,7 +2,7 @@
 
 use layout::geometry::Level;
 use layout::redo_log::StripeRange;
-use layout::units::{MemberOffset, Slot, Stripe};
+use layout::units::{ArrayOffset, MemberOffset, Slot, Stripe};
 
 use super::fake::{CHUNK, STRIPES, World};
 use crate::error::VolumeError;
@@ -76,7 +76,7 @@ fn a_place_that_cannot_be_read_is_made_from_parity_that_a_write_has_made_good() 
         world.write(BLOCK, &[7; BLOCK as usize]).expect("written");
         pattern[BLOCK as usize..2 * BLOCK as usize].fill(7);
         let geometry = world.set.shared.geometry;
-        let place = geometry.locate(0);
+        let place = geometry.locate(ArrayOffset::START);
         world.fakes[geometry.data_member(place.stripe, place.data_index).index()]
             .break_block(MemberOffset::START, false);
         assert_eq!(world.read(0, 2 * BLOCK).expect("readable"), pattern[..2 * BLOCK as usize]);
@@ -128,12 +128,13 @@ fn two_parities_tell_where_they_agree_what_a_lost_chunk_holds() {
         world.set.shared.consistency.doubt(StripeRange { first: 0, end: STRIPES });
         assert_eq!(world.set.shared.members.fail(lost, "a test"), Failing::Failed);
         let is_lost = |at: u64| {
-            let place = geometry.locate(at);
+            let place = geometry.locate(ArrayOffset::new(at));
             geometry.data_member(place.stripe, place.data_index) == lost
         };
         let (mut refused, mut told) = (0, 0);
         for at in (0..pattern.len() as u64).step_by(BLOCK as usize) {
-            let is_torn = is_lost(at) && u64::from(geometry.locate(at).chunk_offset) < BLOCK;
+            let is_torn =
+                is_lost(at) && u64::from(geometry.locate(ArrayOffset::new(at)).chunk_offset) < BLOCK;
             match world.read(at, BLOCK) {
                 Ok(read) => {
                     assert!(read == pattern[at as usize..][..BLOCK as usize] && !is_torn, "{at}");

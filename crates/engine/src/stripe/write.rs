@@ -24,29 +24,29 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::executor::{join_all, others_ready, yield_now};
 use crate::stages::{Stage, Unwatched, Watch};
-use layout::units::Stripe;
+use layout::units::{ArrayOffset, Stripe};
 
 /// Writes a range of a parity array: one task for each stripe that the range touches. `OBSERVED`: the array's observer measures
 /// the writes.
 pub(crate) async fn write_stripes<D: Device, const OBSERVED: bool>(
     engine: &Rc<ParityEngine<D>>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     data: Gather,
     fua: bool,
 ) -> Result<(), VolumeError> {
-    let end_bytes = offset_bytes + data.len() as u64;
+    let end = offset + data.len() as u64;
     let stripe_bytes = engine.shared.geometry.stripe_bytes();
     let stripe_of = |at: u64| Stripe::new(at / stripe_bytes);
-    let (first, last) = (stripe_of(offset_bytes), stripe_of(end_bytes - 1));
-    let in_stream = engine.in_flight.streams.note(offset_bytes, end_bytes);
+    let (first, last) = (stripe_of(offset.get()), stripe_of(end.get() - 1));
+    let in_stream = engine.in_flight.streams.note(offset.get(), end.get());
     if first == last {
-        let write = stripe_write(engine, offset_bytes, &data, fua, in_stream);
+        let write = stripe_write(engine, offset, &data, fua, in_stream);
         return write_stripe::<D, OBSERVED>(engine, first, write).await;
     }
     let start = |stripe: Stripe| {
-        let begins = |stripe: Stripe| stripe.get() * stripe_bytes;
-        let (from, to) = (begins(stripe).max(offset_bytes), begins(stripe.next()).min(end_bytes));
-        let part = data.part(to_usize(from - offset_bytes), to_usize(to - from));
+        let begins = |stripe: Stripe| ArrayOffset::new(stripe.get() * stripe_bytes);
+        let (from, to) = (begins(stripe).max(offset), begins(stripe.next()).min(end));
+        let part = data.part(to_usize(from - offset), to_usize(to - from));
         let write = stripe_write(engine, from, &part, fua, in_stream);
         let own = Rc::clone(engine);
         engine
@@ -60,13 +60,13 @@ pub(crate) async fn write_stripes<D: Device, const OBSERVED: bool>(
 /// The request's part in one stripe, cut at chunks and at the slices of its data.
 fn stripe_write<D: Device>(
     engine: &ParityEngine<D>,
-    offset_bytes: u64,
+    offset: ArrayOffset,
     data: &Gather,
     fua: bool,
     in_stream: bool,
 ) -> StripeWrite {
     let mut parts = SmallVec::new();
-    let mut at = offset_bytes;
+    let mut at = offset;
     for slice in data.slices() {
         let mut done = 0;
         for piece in pieces(&engine.shared.geometry, at, slice.len() as u64) {

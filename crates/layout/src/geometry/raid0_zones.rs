@@ -5,7 +5,7 @@
 use super::error::GeometryError;
 use super::level::{Layout, Level};
 use super::limits::{check_chunk, check_members};
-use crate::units::{MemberOffset, Slot};
+use crate::units::{ArrayOffset, MemberOffset, Slot};
 
 /// A RAID-0 whose members may differ in size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,8 @@ impl Raid0Zones {
     /// # Panics
     /// If `array_offset` is beyond the end of the array.
     #[must_use]
-    pub fn locate(&self, array_offset: u64) -> (Slot, MemberOffset, u64) {
+    pub fn locate(&self, array_offset: ArrayOffset) -> (Slot, MemberOffset, u64) {
+        let array_offset = array_offset.get();
         assert!(array_offset < self.array_bytes, "offset {array_offset} is beyond the end of the array");
         let array_chunk = array_offset / self.chunk_bytes;
         let chunk_offset = array_offset % self.chunk_bytes;

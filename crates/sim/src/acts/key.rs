@@ -13,7 +13,7 @@ use super::run::{Run, superblock};
 use super::site::{CHUNK, Site, cells};
 use crate::disk::Disk;
 use crate::start::record;
-use layout::units::DeviceOffset;
+use layout::units::{ArrayOffset, DeviceOffset};
 
 /// Event counts that are further apart are as good as far apart.
 const EVENTS_APART_MAX: u64 = 3;
@@ -72,7 +72,7 @@ pub(super) fn likeness(site: &Site, disk: &Disk) -> u64 {
         disk.number.hash(&mut hasher); // chunks have places of their own
     }
     if let (true, Some(DeviceRole::Active(slot))) = (is_mirror(site), own.as_ref().map(Superblock::role)) {
-        let copies = site.machine.geometry().copies(0, u64::from(CHUNK)).places.len();
+        let copies = site.machine.geometry().copies(ArrayOffset::START, u64::from(CHUNK)).places.len();
         (slot.index() / copies).hash(&mut hasher); // of RAID-10 the members with the same copies
     }
     hasher.finish()
@@ -105,8 +105,8 @@ fn contents(site: &Site, disk: &Disk) -> u64 {
     let geometry = site.machine.geometry();
     let (mut hasher, mut block) = (DefaultHasher::new(), vec![0; CHUNK as usize]);
     let places = cells(geometry).into_iter().map(|offset| match geometry.level().is_striped() {
-        true => geometry.member_offset(geometry.locate(offset).stripe),
-        false => geometry.copies(offset, u64::from(CHUNK)).places[0].member_offset,
+        true => geometry.member_offset(geometry.locate(ArrayOffset::new(offset)).stripe),
+        false => geometry.copies(ArrayOffset::new(offset), u64::from(CHUNK)).places[0].member_offset,
     });
     for at in places {
         disk.peek(at.get(), &mut block);

@@ -9,7 +9,7 @@ use engine::buffer::{Buffer, Gather};
 use engine::members::{Failing, MemberState};
 use engine::volume::Space;
 use layout::md_superblock::{DeviceRole, SUPERBLOCK_BYTES_MAX, Superblock};
-use layout::units::Slot;
+use layout::units::{ArrayOffset, Slot};
 
 use super::act::{Act, Crash, Devices};
 use super::lineage::{Cells, Head};
@@ -287,7 +287,7 @@ impl Run {
         if geometry.parity_chunks() == 0 || self.array.shared.members.all_in_sync() {
             return false;
         }
-        let stripe = geometry.locate(cells(geometry)[cell]).stripe;
+        let stripe = geometry.locate(ArrayOffset::new(cells(geometry)[cell])).stripe;
         let consistency = &self.array.shared.consistency;
         consistency.is_in_doubt(stripe) || consistency.is_suspect(stripe)
     }

@@ -145,7 +145,7 @@ mod tests {
             let stripe = Stripe::first(5)
                 .find(|stripe| geometry.p_member(*stripe) == Some(Slot::new(0)))
                 .expect("every member has P");
-            let (at, chunk) = (geometry.array_offset(stripe, 0, 0), u64::from(CHUNK));
+            let (at, chunk) = (geometry.array_offset(stripe, 0, 0).get(), u64::from(CHUNK));
             let mut pattern = vec![1; geometry.stripe_bytes() as usize];
             world.write(at, &pattern).expect("written");
             let fails = geometry.data_member(stripe, 1);
@@ -200,7 +200,7 @@ mod tests {
                 .slots()
                 .for_each(|slot| shared.members.begin_with(slot, 0, BadBlocks::default(), log_room));
             shared.members.fail(geometry.data_member(STRIPE, 0), "by hand");
-            let at = geometry.array_offset(STRIPE, 0, 0);
+            let at = geometry.array_offset(STRIPE, 0, 0).get();
             let new = &mut pattern[at as usize..][..CHUNK as usize];
             new.iter_mut().for_each(|byte| *byte ^= 0x5a);
             let repair = whole_stripe(&world, new);
