@@ -537,3 +537,43 @@ pub fn refused(blame: Blame, tries: usize) -> VolumeError {
         }
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::super::config::{Appends, OpenCounts};
+    use super::super::world::{RAID5, Shape, World};
+    use super::*;
+    use crate::zone_device::ZoneAccess;
+
+    fn small(access: ZoneAccess, appends: Appends) -> OpenClass {
+        let open = OpenCounts { small: 3, large: 1, appends };
+        let world = World::new(Shape { access, open, ..RAID5 }, 1);
+        OpenClass::new(&world.config(), Class::Small)
+    }
+
+    /// ZapRAID 3.3: an idle one of those that are written in order, in turn, else the one that is appended to.
+    #[test]
+    fn a_stripe_is_appended_where_no_other_segment_is_idle() {
+        let class = small(ZoneAccess::Append, Appends::UnlessIdle);
+        let be_busy = |at: usize| *class.segments[at].borrow_mut() = Current::Opening(Vec::new());
+        assert_eq!([class.choose(), class.choose(), class.choose()], [1, 2, 1]);
+        be_busy(1);
+        assert_eq!([class.choose(), class.choose()], [2, 2]);
+        be_busy(2);
+        be_busy(0);
+        assert_eq!([class.choose(), class.choose()], [0, 0]);
+    }
+
+    #[test]
+    fn segments_of_one_kind_are_written_in_turn_however_busy() {
+        for (access, appends) in [
+            (ZoneAccess::Append, Appends::IfAlone),
+            (ZoneAccess::Append, Appends::Only),
+            (ZoneAccess::Placed, Appends::UnlessIdle),
+        ] {
+            let class = small(access, appends);
+            *class.segments[1].borrow_mut() = Current::Opening(Vec::new());
+            assert_eq!([(); 4].map(|()| class.choose()), [0, 1, 2, 0], "{access:?}, {appends:?}");
+        }
+    }
+}

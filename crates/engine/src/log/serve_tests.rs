@@ -1,11 +1,14 @@
 //! Reads return what was written, over every level and kind of member, also after clean stops and after failures.
 
+use super::config::{Appends, OpenCounts};
 use super::world::*;
+use crate::buffer::{Gather, Slice};
+use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
 use crate::volume::{Space, ZeroFlags};
 use crate::zone_device::ZoneAccess;
 use layout::geometry::Level;
-use layout::zoned::Carrier;
+use layout::zoned::{Carrier, Class};
 use std::rc::Rc;
 
 pub(super) const ACCESSES: [ZoneAccess; 3] = [ZoneAccess::Placed, ZoneAccess::Sequential, ZoneAccess::Append];
@@ -92,5 +95,51 @@ fn zeroes_and_discards_read_as_zeroes_and_outlive_a_crash() {
         look(&array);
         world.cut(&array.executor, &mut Chance(3));
         look(&world.start().expect("a start"));
+    }
+}
+
+/// Z8: how many segments are open, and which of them drives choose places in. Writes are in turn, and all of them come back.
+#[test]
+fn several_segments_are_open_and_appends_go_where_they_are_to() {
+    use Appends::{IfAlone, Only};
+    // Small and large segments, the rule, and how many of each are appended to.
+    for (small, large, appends, appended) in [
+        (1, 1, IfAlone, [1, 0]),
+        (2, 2, IfAlone, [0, 0]),
+        (2, 1, Only, [2, 1]),
+        (0, 2, IfAlone, [0, 0]),
+        (2, 0, IfAlone, [0, 0]),
+    ] {
+        for carrier in [Carrier::Inband, Carrier::Oob] {
+            let open = OpenCounts { small, large, appends };
+            let world =
+                World::new(Shape { access: ZoneAccess::Append, carrier, open, zones: 60, ..RAID5 }, 7);
+            let array = world.start().expect("a new array");
+            fill(&world, &array, 1);
+            let writes = (0..80).map(|number| {
+                let (set, block) = (Rc::clone(&array.set), number % 20);
+                let data = Gather::from(Slice::from_bytes(&pattern(10 * block, 1)));
+                array.executor.spawn_with_result(async move {
+                    set.write(10 * block * BLOCK_BYTES as u64, data, false).await
+                })
+            });
+            let writes = join_all(writes.collect::<Vec<_>>());
+            for written in array.wait(&world, writes) {
+                written.expect("a write");
+            }
+            let segments = array.set.0.port.shared.table.unsealed();
+            for (class, count, appended) in
+                [(Class::Small, small, appended[0]), (Class::Large, large, appended[1])]
+            {
+                let of_class = segments.iter().filter(|segment| segment.headers[0].class == class);
+                let (all, by_drives) = of_class.fold((0, 0), |(all, by_drives), segment| {
+                    (all + 1, by_drives + u8::from(segment.groups.is_some()))
+                });
+                assert_eq!((all, by_drives), (count, appended), "{class:?} of {open:?}, {carrier:?}");
+            }
+            check(&world, &array, 1);
+            array.stop(&world).expect("a stop");
+            check(&world, &world.start().expect("a start"), 1);
+        }
     }
 }

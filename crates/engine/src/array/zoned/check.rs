@@ -136,7 +136,7 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> C
     // Z-I4: its zones are not reset meanwhile.
     let _pin = port.shared.pins.enter(port.shard);
     let mut checked = Checked::default();
-    if port.shared.space.is_mending(segment.key()) {
+    if port.shared.space.is_mending(segment.key()) || is_emptied(port, segment) {
         checked.skipped = true;
         return checked;
     }
@@ -173,6 +173,12 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> C
         check_rest(port, segment, column, &known, &mut checked).await;
     }
     checked
+}
+
+/// Nothing of a segment counts any more, and its zones are to be reset: a cut during that may have taken some of them back to any
+/// moment of their lives.
+fn is_emptied<D>(port: &LogPort<D>, segment: &Segment) -> bool {
+    port.shared.table.live(segment.slot()) == 0 && port.shared.space.needs_entry(segment.key())
 }
 
 async fn header_is_right<D: ZoneDevice>(

@@ -98,7 +98,10 @@ fn what_does_not_fit_is_refused_by_name() {
     let crossed = Wanted { small_blocks: Some(16), large_blocks: Some(8), ..raid5.clone() };
     assert!(refused(&crossed, &four(fits.clone())).contains("longer than large ones"));
     let appended = ZonedInfo { access: ZoneAccess::Append, ..fits };
-    let alone = refused(&Wanted { large_blocks: Some(200), ..raid5.clone() }, &four(appended.clone()));
+    let alone = refused(
+        &Wanted { small_blocks: Some(200), large_blocks: Some(200), ..raid5.clone() },
+        &four(appended.clone()),
+    );
     assert!(
         alone.contains("200 blocks, and a zone of 256 has room for 1, expected room for 2 at least"),
         "{alone}"
