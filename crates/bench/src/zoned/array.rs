@@ -22,7 +22,7 @@ use host::shard::{ShardContext, ShardOptions, Shards};
 use host::zoned_array::{ZonedArray, ZonedStart};
 use layout::zoned::{ArrayPlan, BLOCK_BYTES, MapEntryBytes, MemberZones, Superblock};
 
-use super::{Plan, columns};
+use super::plan::{Plan, columns};
 use crate::Error;
 use crate::array::shards_failed;
 use crate::random::{Random, mix};

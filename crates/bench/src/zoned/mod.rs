@@ -3,14 +3,14 @@
 
 mod array;
 mod floor;
+mod plan;
 
 use std::fmt::Write as _;
 
-use layout::geometry::Level;
-use layout::zoned::Columns;
 use serde::Serialize;
 
 use self::array::ZonedMemory;
+pub use self::plan::Plan;
 use crate::Error;
 use crate::drive::Driven;
 use crate::figures::Latency;
@@ -20,23 +20,6 @@ use crate::operations::Operations;
 use crate::setting::Setting;
 use crate::shard::ShardFigures;
 use crate::table::Spread;
-
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Rounds; the median counts.
-    pub runs: usize,
-    /// Threads that serve: each number in turn, in every round.
-    pub shards: Vec<usize>,
-    /// Members of memory, level, what requests do, how many are in flight on each shard, and for how long.
-    pub array: Setting,
-    /// Bytes of a software zone.
-    pub zone_bytes: u64,
-    /// Room for what is overwritten, in hundredths of the array's size.
-    pub reserve_percent: u32,
-    /// Write the array over once before it is measured, so that reclaim works meanwhile.
-    pub aged: bool,
-}
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]
@@ -190,13 +173,6 @@ fn method(plan: &Plan, memory: &ZonedMemory) -> String {
         },
         plan.runs.max(1),
     )
-}
-
-/// The columns of a level over so many members.
-fn columns(level: &str, members: usize) -> Result<Columns, Error> {
-    let wrong = || Error::Setting(format!("level {level} over {members} members makes no zoned array"));
-    let level: Level = level.parse().map_err(|_| wrong())?;
-    u8::try_from(members).ok().and_then(|width| Columns::new(level, width)).ok_or_else(wrong)
 }
 
 impl ZonedFigures {

@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::ring::in_flight::InFlight;
+use crate::ring::memory::Clearing;
 use crate::ring::memory::Region;
-use crate::ring::op::{Clearing, MISPLACED, Op};
+use crate::ring::op::{MISPLACED, Op};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
 use layout::units::DeviceOffset;
 

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cost::Cost;
-use super::op::Clearing;
 
 /// Unit of addressing of a memory device: the smallest that members have.
 const LOGICAL_BLOCK_BYTES: u32 = 512;
@@ -52,6 +51,30 @@ pub struct MemoryCounters {
     pub write_bytes: u64,
     /// Flushes, discards and zeroed ranges completed.
     pub others: u64,
+}
+
+/// How a memory device clears a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clearing {
+    Discard,
+    WriteZeroes { may_unmap: bool },
+}
+
+impl Clearing {
+    /// Whether the range's memory may go back to the system.
+    pub fn may_unmap(self) -> bool {
+        match self {
+            Clearing::Discard => true,
+            Clearing::WriteZeroes { may_unmap } => may_unmap,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Clearing::Discard => "discard",
+            Clearing::WriteZeroes { .. } => "write zeroes",
+        }
+    }
 }
 
 /// The memory of one device, shared by all shards.

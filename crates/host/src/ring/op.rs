@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::file::RingFile;
-use super::memory::Region;
+use super::memory::{Clearing, Region};
 use super::nvme::{self, NvmeCommand};
 use super::system_call::{CALL_BYTES_MAX, COMMAND_BYTES, Descriptor, SystemCall, Vectors};
 use super::zone_copy::ZoneCopy;
@@ -140,30 +140,6 @@ pub(crate) enum Op {
         done: usize,
     },
     Sleep,
-}
-
-/// How a memory device clears a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clearing {
-    Discard,
-    WriteZeroes { may_unmap: bool },
-}
-
-impl Clearing {
-    /// Whether the range's memory may go back to the system.
-    pub fn may_unmap(self) -> bool {
-        match self {
-            Clearing::Discard => true,
-            Clearing::WriteZeroes { may_unmap } => may_unmap,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Clearing::Discard => "discard",
-            Clearing::WriteZeroes { .. } => "write zeroes",
-        }
-    }
 }
 
 /// What carries an operation out.
