@@ -291,19 +291,6 @@ impl Setting {
             let (level, slots) = (geometry.level(), slots.join(", "));
             return refuse(format!("{level} does not survive the loss of slots {slots}"));
         }
-        if self.bs == 0
-            || !self.bs.is_multiple_of(512)
-            || self.bs > u64::from(engine::limits::REQUEST_BYTES_MAX)
-        {
-            return refuse(format!("--bs {}: a multiple of 512 up to 32M", self.bs));
-        }
-        let streams = (self.shards * self.numjobs) as u64;
-        if self.iodepth == 0 || self.shards == 0 || self.numjobs == 0 || self.numjobs > self.iodepth {
-            return refuse(
-                "--shards, --iodepth and --numjobs are at least 1, and there is a request for each job"
-                    .into(),
-            );
-        }
         let is_spread =
             self.consistency == Consistency::Bitmap && self.bitmap_mapping == BitmapMapping::Dblock;
         if is_spread && !may_be_spread(geometry, geometry.chunk_bytes()) {
@@ -311,16 +298,35 @@ impl Setting {
                 "--bitmap-mapping dblock spreads bits over stripes: levels 4, 5 and 6 have those".into(),
             );
         }
-        self.check_memory()?;
         self.check_costs()?;
-        if geometry.array_bytes() / self.bs < streams {
-            return refuse(format!("an array of {} bytes is too small", geometry.array_bytes()));
-        }
+        self.check_requests(geometry.array_bytes())?;
         if self.verify && !self.bs.is_multiple_of(4096) {
             return refuse("--verify needs --bs to be a multiple of 4K".into());
         }
         if self.rwmixread > 100 {
             return refuse(format!("--rwmixread {}: a percentage", self.rwmixread));
+        }
+        Ok(())
+    }
+
+    /// Refuses requests that cannot be made of an array of any kind that has `array_bytes`.
+    pub(crate) fn check_requests(&self, array_bytes: u64) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Setting(reason));
+        if self.bs == 0
+            || !self.bs.is_multiple_of(512)
+            || self.bs > u64::from(engine::limits::REQUEST_BYTES_MAX)
+        {
+            return refuse(format!("--bs {}: a multiple of 512 up to 32M", self.bs));
+        }
+        if self.iodepth == 0 || self.shards == 0 || self.numjobs == 0 || self.numjobs > self.iodepth {
+            return refuse(
+                "--shards, --iodepth and --numjobs are at least 1, and there is a request for each job"
+                    .into(),
+            );
+        }
+        self.check_memory()?;
+        if array_bytes / self.bs < (self.shards * self.numjobs) as u64 {
+            return refuse(format!("an array of {array_bytes} bytes is too small"));
         }
         if !(self.runtime > 0.0 && self.ramp >= 0.0 && self.runtime + self.ramp < 1e6) {
             return refuse("--runtime and --ramp are seconds".into());

@@ -17,7 +17,7 @@ use crate::figures::Latency;
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::operations::Operations;
-use crate::setting::Setting;
+use crate::setting::{Setting, Work};
 use crate::shard::ShardFigures;
 use crate::table::Spread;
 
@@ -59,6 +59,9 @@ pub struct Row {
     pub emptied_segments: Spread,
 }
 
+/// Bytes of a block.
+const BLOCK_BYTES: u64 = layout::zoned::BLOCK_BYTES as u64;
+
 struct Run {
     kiops: f64,
     cpu_ns_per_op: f64,
@@ -76,11 +79,18 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<ZonedFigures, Error> {
     if !plan.array.is_memory() {
         return Err(Error::Setting("--members: all of memory, like memory:4x2G".into()));
     }
-    if !plan.array.bs.is_multiple_of(4096) || plan.array.bs == 0 {
+    if !plan.array.bs.is_multiple_of(BLOCK_BYTES) {
         return Err(Error::Setting(format!("--bs {}: a multiple of 4K", plan.array.bs)));
+    }
+    if !matches!(plan.array.rw, Work::Write | Work::RandWrite) {
+        return Err(Error::Setting("--rw: write or randwrite".into()));
     }
     let machine = Machine::now();
     let memory = ZonedMemory::new(plan)?;
+    for shards in &plan.shards {
+        let setting = Setting { shards: *shards, ..plan.array.clone() };
+        setting.check_requests(memory.plan().logical_blocks * BLOCK_BYTES)?;
+    }
     let mut runs: Vec<Vec<Run>> = plan.shards.iter().map(|_| Vec::new()).collect();
     for round in 1..=plan.runs.max(1) {
         for (shards, runs) in plan.shards.iter().zip(&mut runs) {

@@ -75,6 +75,39 @@ fn a_page_without_a_place_for_the_table_is_refused_before_anything_is_measured()
 }
 
 #[test]
+fn a_write_to_a_zoned_array_has_a_price_beside_its_floor() {
+    let world = World::new();
+    let small = ["bench", "zoned", "--members=memory:4x64M", "--zone-size=1M", "--runs=1", "--json"];
+    for (more, shards) in [(&["--runtime=0.02"][..], 2), (&["--runtime=0.2", "--aged", "--shards=1"], 1)] {
+        let run = world.twill::<&str>(&[&small, more].concat(), &[]).succeeds().json();
+        let rows = run["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), shards, "{run}");
+        for row in rows {
+            let figure = |name: &str| row[name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
+            assert!(figure("kiops") > 0.0 && figure("p99_us") >= figure("p50_us"), "{row}");
+            assert!(figure("cpu_ns_per_op") > 0.0 && figure("floor_ns_per_op") > 0.0, "{row}");
+            // Three data blocks of four, less the descriptors; more where stripes are not full.
+            assert!(figure("write_amplification") >= 1.4, "{row}");
+            if more.contains(&"--aged") {
+                assert!(figure("emptied_segments") > 0.0, "reclaim works meanwhile: {row}");
+            }
+        }
+    }
+    for (says, arguments) in [
+        ("all of memory", &["--members", "file"][..]),
+        ("--bs 512: a multiple of 4K", &["--bs", "512"]),
+        ("--rw: write or randwrite", &["--rw", "randread"]),
+        ("are at least 1", &["--iodepth", "0"]),
+        ("are at least 1", &["--shards", "1,0"]),
+        ("--runtime and --ramp are seconds", &["--runtime", "0"]),
+        ("makes no zoned array", &["--level", "6", "--members=memory:2x64M"]),
+        ("memory:0 has 4 zones", &["--members=memory:4x128M"]),
+    ] {
+        world.refused::<&str>(2, &[says], &[&["bench", "zoned"], arguments].concat(), &[]);
+    }
+}
+
+#[test]
 fn a_setting_that_makes_no_run_is_refused_by_name() {
     let world = World::new();
     fs::write(world.path("bad.csv"), "no trace\n").unwrap();

@@ -315,6 +315,35 @@ fn each_single_member_may_be_missing_and_no_zone_is_lost() {
 }
 
 #[test]
+fn each_thread_has_as_many_segments_open_as_create_was_told() {
+    for (small, large) in [("3", "0"), ("0", "2"), ("2", "2")] {
+        let world = World::new();
+        let members = members(&world, 4);
+        let zoned = ["create", "--metadata", "zoned", "-l", "5", "--zone-size", "512K", "--name", "test"];
+        world
+            .twill(&[&zoned[..], &["--open-small", small, "--open-large", large]].concat(), &members)
+            .succeeds();
+        let examined = world.twill(&["examine", "--json"], &members[..1]).succeeds().json().to_string();
+        for said in [format!("\"open_small\":{small}"), format!("\"open_large\":{large}")] {
+            assert!(examined.contains(&said), "{said}: {examined}");
+        }
+        for round in 1..=2 {
+            let server = world.serve(&[], &members);
+            let mut client = world.client();
+            for (block, count) in [(0, 1), (7, 1), (64, 200), (300, 1)] {
+                if round == 2 {
+                    assert_holds(&mut client, block, count, 1);
+                }
+                write(&mut client, block, count, round, 0);
+                assert_holds(&mut client, block, count, round);
+            }
+            drop(client);
+            server.stop();
+        }
+    }
+}
+
+#[test]
 fn refusals_name_what_is_wrong_and_change_nothing() {
     let world = World::new();
     let own = members(&world, 4);
@@ -339,6 +368,31 @@ fn refusals_name_what_is_wrong_and_change_nothing() {
         &["makes no zoned array"],
         &["create", "--metadata", "zoned", "-l", "1"],
         &["m0", "m1"],
+    );
+    world.refused(2, &["nothing could be written"], &with(&["--open-small", "0", "--open-large", "0"]), &own);
+    world.refused(
+        10,
+        &["has 24 zones; 40 are needed"],
+        &[
+            "create",
+            "--metadata",
+            "zoned",
+            "-l",
+            "5",
+            "--zone-size",
+            "1M",
+            "--open-small",
+            "16",
+            "--open-large",
+            "16",
+        ],
+        &own,
+    );
+    world.refused(
+        2,
+        &["--open-small is for zoned arrays only"],
+        &["create", "-l", "5", "--open-small", "2"],
+        &own,
     );
     world.refused(10, &["no 64 bytes of metadata"], &with(&["--carrier", "oob"]), &own);
     world.refused(2, &["--chunk is not for a zoned array"], &with(&["--chunk", "64K"]), &own);
