@@ -344,6 +344,25 @@ fn each_thread_has_as_many_segments_open_as_create_was_told() {
 }
 
 #[test]
+fn open_segments_that_make_no_array_are_refused() {
+    let world = World::new();
+    let own = members(&world, 4);
+    let create = ["create", "-l", "5"];
+    let zoned = [&create[..], &["--metadata", "zoned", "--zone-size", "1M"]].concat();
+    for (code, says, arguments) in [
+        (2, "nothing could be written", [&zoned[..], &["--open-small", "0", "--open-large", "0"]].concat()),
+        (
+            10,
+            "has 24 zones; 40 are needed",
+            [&zoned[..], &["--open-small", "16", "--open-large", "16"]].concat(),
+        ),
+        (2, "--open-small is for zoned arrays only", [&create[..], &["--open-small", "2"]].concat()),
+    ] {
+        world.refused(code, &[says], &arguments, &own);
+    }
+}
+
+#[test]
 fn refusals_name_what_is_wrong_and_change_nothing() {
     let world = World::new();
     let own = members(&world, 4);
@@ -368,31 +387,6 @@ fn refusals_name_what_is_wrong_and_change_nothing() {
         &["makes no zoned array"],
         &["create", "--metadata", "zoned", "-l", "1"],
         &["m0", "m1"],
-    );
-    world.refused(2, &["nothing could be written"], &with(&["--open-small", "0", "--open-large", "0"]), &own);
-    world.refused(
-        10,
-        &["has 24 zones; 40 are needed"],
-        &[
-            "create",
-            "--metadata",
-            "zoned",
-            "-l",
-            "5",
-            "--zone-size",
-            "1M",
-            "--open-small",
-            "16",
-            "--open-large",
-            "16",
-        ],
-        &own,
-    );
-    world.refused(
-        2,
-        &["--open-small is for zoned arrays only"],
-        &["create", "-l", "5", "--open-small", "2"],
-        &own,
     );
     world.refused(10, &["no 64 bytes of metadata"], &with(&["--carrier", "oob"]), &own);
     world.refused(2, &["--chunk is not for a zoned array"], &with(&["--chunk", "64K"]), &own);
