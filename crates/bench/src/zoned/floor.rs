@@ -1,6 +1,7 @@
 //! The floor of writes to a zoned array: for each stripe a checksum of every block, parity, and a copy of every record to its
 //! member, descriptors included, one stripe after the other. No map, no ring, no waiting.
 
+use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -25,8 +26,12 @@ pub(super) fn measure(memory: &ZonedMemory, array: &Array, setting: &Setting) ->
     for shard in 0..setting.shards {
         let (sender, plan, memories) = (sender.clone(), memory.plan().clone(), memory.memories().to_vec());
         let (bs, depth) = (setting.bs as usize, setting.iodepth);
+        // Shards share no memory, as their open segments do not.
+        let share =
+            memories[0].info().size_bytes / setting.shards as u64 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let part = shard as u64 * share..(shard as u64 + 1) * share;
         array.shards.handle().spawn_on(shard, async move |_| {
-            let mut stripes = Stripes::new(&plan, &memories, shard, bs, depth);
+            let mut stripes = Stripes::new(&plan, &memories, part, bs, depth);
             stripes.write_for(TIME / 4); // until every shard works and the buffers are warm
             let _ = sender.send(stripes.write_for(TIME)); // fails only if the caller has given up
         });
@@ -51,12 +56,12 @@ struct Stripes {
     descriptor: Buffer,
     /// Where the next records go, and the shard's part of the members.
     at: u64,
-    part: std::ops::Range<u64>,
+    part: Range<u64>,
     sum: u32,
 }
 
 impl Stripes {
-    fn new(plan: &ArrayPlan, memories: &[Arc<Memory>], shard: usize, bs: usize, depth: usize) -> Self {
+    fn new(plan: &ArrayPlan, memories: &[Arc<Memory>], part: Range<u64>, bs: usize, depth: usize) -> Self {
         let columns = plan.columns;
         let record = if bs / BLOCK_BYTES < usize::from(plan.large_blocks) {
             plan.small_blocks
@@ -65,7 +70,6 @@ impl Stripes {
         };
         let rows = plan.carrier.rows_in(record.into(), columns.data()) as usize;
         let descriptor_blocks = usize::from(record) - rows;
-        let part = memories[0].info().size_bytes / (shard as u64 + 2) / 4096 * 4096;
         let data = (0..depth).flat_map(|_| {
             let request = random_data(bs);
             (0..bs / BLOCK_BYTES)
@@ -80,8 +84,8 @@ impl Stripes {
             rows,
             parity: [Buffer::new(rows * BLOCK_BYTES), Buffer::new(rows * BLOCK_BYTES)],
             descriptor: Buffer::new(descriptor_blocks * BLOCK_BYTES),
-            at: 0,
-            part: 0..part,
+            at: part.start,
+            part,
             sum: 0,
         }
     }

@@ -23,7 +23,7 @@ pub struct Plan {
     pub aged: bool,
 }
 
-/// The columns of a level over so many members.
+/// The columns of a level over this number of members.
 pub(super) fn columns(level: &str, members: usize) -> Result<Columns, Error> {
     let wrong = || Error::Setting(format!("level {level} over {members} members makes no zoned array"));
     let level: Level = level.parse().map_err(|_| wrong())?;
