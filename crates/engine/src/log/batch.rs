@@ -54,7 +54,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Empty, begun now, for up to so many blocks.
+    /// An empty batch that begins now, with memory for as many blocks as a stripe has.
     pub fn new(since_ns: u64, room: usize) -> Self {
         let blocks = Vec::with_capacity(room);
         Batch { blocks, fua: false, since_ns, is_watched: false, outcome: Rc::default() }

@@ -133,7 +133,7 @@ impl<D: ZoneDevice> Recovery<D> {
     /// write: superblocks have to follow from then on, since segments are opened and members may fail.
     ///
     /// # Errors
-    /// A write failed: what was changed until then is gone on with by the next start.
+    /// A write failed. The next start goes on from what was changed until then.
     pub async fn write(
         self,
         keep: impl FnOnce(&Arc<LogShared>),
