@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use layout::zoned::{
-    Carrier, Checksum, DataOffset, ENTRY_BYTES, FenceBlock, FooterBlock, HEADER_BLOCKS, OOB_BYTES, OobBlock,
-    OobPart, RecordDescriptor, RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
+    Carrier, Checksum, DataOffset, ENTRY_BYTES, Epoch, FenceBlock, FooterBlock, HEADER_BLOCKS, OOB_BYTES,
+    OobBlock, OobPart, RecordDescriptor, RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
 };
 
 use crate::buffer::{Buffer, Pool};
@@ -20,6 +20,9 @@ use std::sync::Arc;
 const HEADERS_AT_ONCE: usize = 64;
 /// Blocks of a zone that are read at once.
 const WINDOW_BLOCKS: u32 = 256;
+/// Blocks behind a fence in which a footer may begin. A start that is cut short leaves one or two there: a fence, and one that was
+/// filled up.
+const BEHIND_FENCE_BLOCKS: u32 = 64;
 
 /// What block 0 of a zone holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +153,9 @@ async fn found_zones<D: ZoneDevice>(
             Some(block) => header_of(block, ZonePlace { zone: zone.number, ..place }, zone.state),
         };
         let is_ended = match (&header, first.next()) {
-            (HeaderFound::Right(header), Some(second)) => is_fence(second, header, HEADER_BLOCKS),
+            (HeaderFound::Right(header), Some(second)) => {
+                fence_epoch(second, header, HEADER_BLOCKS).is_some()
+            }
             _ => false,
         };
         let end_block = (end_bytes / BLOCK_BYTES as u64) as u32;
@@ -238,7 +243,8 @@ pub async fn read_blocks<D: ZoneDevice>(
 }
 
 /// Walks a zone from its first record to its end. Every block is looked at: a volatile cache may lose any part of what was
-/// not flushed, and what follows it may be there. Where a record is right the walk goes on behind it.
+/// not flushed, and what follows it may be there. Where a record is right the walk goes on behind it. Behind a fence nothing counts
+/// but the footer of a later start, which found the zone ended and not yet finished.
 pub async fn scan_column<D: ZoneDevice>(
     device: &D,
     pool: &Arc<Pool>,
@@ -251,7 +257,12 @@ pub async fn scan_column<D: ZoneDevice>(
     let mut footer: Vec<FooterBlock> = Vec::new();
     let mut block = DataOffset(0).zone_block();
     let longest = u32::from(header.shape.plan().record_blocks);
+    let mut fenced: Option<(u32, Epoch)> = None;
     while block < zone.end_block {
+        let is_beyond = fenced.is_some_and(|(at, _)| block > at + BEHIND_FENCE_BLOCKS);
+        if is_beyond && footer.is_empty() {
+            break;
+        }
         let wanted = longest.min(zone.end_block - block);
         if !window.holds(block, wanted) {
             window.load(device, pool, zone, block, is_oob).await;
@@ -261,16 +272,19 @@ pub async fn scan_column<D: ZoneDevice>(
             true => oob_record(bytes, window.metadata_from(block), header, block, wanted),
             false => inband_record(bytes, header, block, wanted),
         };
-        if let Some((record, blocks)) = record {
+        if let Some((record, blocks)) = record.filter(|_| fenced.is_none()) {
             found.records.push(record);
             block += blocks;
             continue;
         }
-        if is_fence(&bytes[..BLOCK_BYTES], header, block) {
-            found.end_block = block;
-            break;
+        if let Some(epoch) = fence_epoch(&bytes[..BLOCK_BYTES], header, block) {
+            found.end_block = found.end_block.min(block);
+            fenced = Some((block, epoch));
+            footer.clear();
         }
-        if let Ok(part) = FooterBlock::parse(&bytes[..BLOCK_BYTES], header, block) {
+        let part = FooterBlock::parse(&bytes[..BLOCK_BYTES], header, block).ok();
+        let is_later = |part: &FooterBlock| fenced.is_none_or(|(_, epoch)| part.epoch.number > epoch.number);
+        if let Some(part) = part.filter(is_later) {
             if part.index == 0 {
                 footer.clear();
             }
@@ -286,10 +300,10 @@ pub async fn scan_column<D: ZoneDevice>(
     found
 }
 
-/// Whether an earlier start ended the zone here (Z-I6).
-fn is_fence(bytes: &[u8], header: &SegmentHeader, block: u32) -> bool {
-    let fence = FenceBlock::parse(bytes, header);
-    fence.is_ok_and(|fence| fence.pointers[usize::from(header.column)] == Some(block))
+/// The epoch of an earlier start that ended the zone here (Z-I6).
+fn fence_epoch(bytes: &[u8], header: &SegmentHeader, block: u32) -> Option<Epoch> {
+    let fence = FenceBlock::parse(bytes, header).ok()?;
+    (fence.pointers[usize::from(header.column)] == Some(block)).then_some(fence.epoch)
 }
 
 /// The record that begins at a block, and how many blocks the walk goes on behind it. `wanted`: blocks up to the end of the zone.
@@ -445,6 +459,11 @@ impl Window {
 mod tests {
     use super::super::decide_tests::header;
     use super::*;
+    use crate::buffer::{Gather, Slice};
+    use crate::executor::Executor;
+    use crate::log::footer::footer;
+    use crate::zone_device::memory::MemoryZones;
+    use crate::zone_device::{ZoneAccess, ZonedInfo};
     use layout::geometry::Level;
     use layout::zoned::{Access, BlockEntry, BlockName};
 
@@ -477,5 +496,74 @@ mod tests {
         bytes[BLOCK_BYTES] ^= 1;
         assert_eq!(found(&bytes, 2), Some((false, 1)), "its contents are others");
         assert_eq!(found(&bytes[BLOCK_BYTES..], 1), None);
+    }
+
+    /// A start may be cut short between a fence and the end of its zone. The next one ends the zone with a footer behind the fence,
+    /// which counts; one of an earlier epoch is what a power cut took back, and does not.
+    #[test]
+    fn a_footer_behind_a_fence_counts_if_it_is_of_a_later_start() {
+        let header = SegmentHeader {
+            epoch: Epoch { number: 1, random: 77 },
+            ..header(Level::Raid4, 3, Access::Sequential)
+        };
+        let epoch = |number| Epoch { number, random: 80 + number };
+        let fence = |block: u32, number| {
+            let fence = FenceBlock::all(epoch(number), Sequence(9), &[Some(block), None, None], &[]);
+            fence[0].encode(&header)
+        };
+        // The data region is the blocks up to where the footer stands.
+        let footer = |block: u32, number| {
+            let length = DataOffset::of_zone_block(block).expect("behind the header").0;
+            footer(&header, &[], length, epoch(number)).remove(0)
+        };
+        let torn = vec![0xff; BLOCK_BYTES];
+        let walks: [(&[Vec<u8>], Option<u32>); 7] = [
+            (&[fence(1, 2), footer(2, 3)], Some(3)),
+            (&[fence(1, 2), footer(2, 2)], None),
+            (&[fence(1, 2), footer(2, 1)], None),
+            (&[fence(1, 2), fence(2, 3), footer(3, 4)], Some(4)),
+            (&[fence(1, 4), fence(2, 5), footer(3, 4)], None),
+            (&[fence(1, 2), torn.clone(), footer(3, 3)], Some(3)),
+            (&[torn.clone(), footer(2, 1), fence(3, 2)], Some(1)),
+        ];
+        for (blocks, expected) in walks {
+            assert_eq!(walk(&header, blocks), expected);
+        }
+    }
+
+    /// The epoch of the footer that is found in a zone that holds these blocks behind its header.
+    fn walk(header: &SegmentHeader, blocks: &[Vec<u8>]) -> Option<u32> {
+        let zone_bytes = 64 * BLOCK_BYTES as u64;
+        let zoned = ZonedInfo {
+            access: ZoneAccess::Sequential,
+            zones: 3,
+            zone_bytes,
+            capacity_bytes: zone_bytes,
+            record_bytes_max: 16 << 12,
+            metadata_bytes: 0,
+            open_max: None,
+            active_max: None,
+        };
+        let device = MemoryZones::new(zoned, 4096, "member");
+        let executor = Executor::new(Box::new(|| {}));
+        let bytes: Vec<u8> = [vec![0; BLOCK_BYTES], blocks.concat()].concat();
+        let header = header.clone();
+        let walk = executor.spawn_with_result(async move {
+            let data = Gather::from(Slice::from_bytes(&bytes));
+            device.write_at(ZoneOffset::new(2, 0), data, None, true).await.expect("a write");
+            device.finish(2).await.expect("a finished zone");
+            let zone = ZoneFound {
+                slot: 0,
+                zone: 2,
+                state: ZoneState::Full,
+                end_block: 64,
+                torn_bytes: 0,
+                header: HeaderFound::Right(header.clone()),
+                is_ended: false,
+            };
+            scan_column(&device, &Pool::new(1 << 20), &zone, &header).await.footer
+        });
+        executor.run_ready(usize::MAX);
+        walk.try_take().expect("the walk ends").map(|footer| footer[0].epoch.number)
     }
 }
