@@ -188,7 +188,7 @@ async fn empty<D: ZoneDevice>(
     moved.retain(|(victim, _)| shared.table.live(victim.slot()) == 0);
     let (emptied, contents): (Vec<Arc<Segment>>, Vec<Contents>) = moved.into_iter().unzip();
     let lists = list_blocks(shared, &contents).ok_or_else(used_up)?;
-    let list = |_, place: BlockPlace| shared.table.add_list(place.slot);
+    let list = |_, places: &[BlockPlace]| add_lists(shared, places);
     write_stripes(port, &engine.open, Class::Reclaim, &lists, false, list).await?;
     if emptied.is_empty() || shared.space.is_stopping() {
         return Ok(Vec::new());
@@ -239,11 +239,19 @@ async fn move_mapped<D: ZoneDevice>(
                 None => lose(engine, victim, live).await?,
             }
         }
-        let map = |at: usize, to: BlockPlace| map_moved(shared, &blocks[at], places[at], to);
+        let map = |first: usize, to: &[BlockPlace]| {
+            for (at, to) in (first..).zip(to) {
+                map_moved(shared, &blocks[at], places[at], *to);
+            }
+        };
         write_stripes(port, &engine.open, Class::Reclaim, &blocks, false, map).await?;
         shared.space.moved(blocks.len() as u64);
     }
     Ok(())
+}
+
+fn add_lists(shared: &LogShared, places: &[BlockPlace]) {
+    places.iter().for_each(|place| shared.table.add_list(place.slot));
 }
 
 fn follows(before: BlockPlace, next: BlockPlace) -> bool {
@@ -254,7 +262,7 @@ fn follows(before: BlockPlace, next: BlockPlace) -> bool {
 fn map_moved(shared: &LogShared, block: &StripeBlock, from: BlockPlace, to: BlockPlace) {
     let BlockName::User(lba) = block.entry.name else { return };
     let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-    shared.table.add_live(to.slot);
+    shared.table.add_live(to.slot, 1);
     match shared.map.replace(lba, from, MapEntry::At { place: to, checksum }) {
         true => shared.table.remove_live(from.slot),
         false => shared.table.remove_live(to.slot),
@@ -279,7 +287,7 @@ async fn lose<D: ZoneDevice>(
     let contents = Slice::from_bytes(&ZeroesEntry::encode_all(&[range]));
     let sequence = shared.sequences.take().ok_or_else(used_up)?;
     let block = StripeBlock::new(BlockName::Zeroes, sequence, contents);
-    let list = |_, place: BlockPlace| shared.table.add_list(place.slot);
+    let list = |_, places: &[BlockPlace]| add_lists(shared, places);
     write_stripes(port, &engine.open, Class::Reclaim, &[block], false, list).await?;
     if shared.map.replace(lba, live.place, MapEntry::Lost) {
         shared.table.remove_live(live.place.slot);
@@ -303,7 +311,7 @@ async fn write_emptied<D: ZoneDevice>(
     let contents = Slice::from_bytes(&EmptiedEntry::encode_all(&entries));
     let sequence = shared.sequences.take().ok_or_else(used_up)?;
     let block = StripeBlock::new(BlockName::Emptied, sequence, contents);
-    let list = |_, place: BlockPlace| shared.table.add_list(place.slot);
+    let list = |_, places: &[BlockPlace]| add_lists(shared, places);
     write_stripes(port, &engine.open, Class::Reclaim, &[block], true, list).await?;
     // Nor is anything acknowledged, or reset, that relies on a member's failure which superblocks do not tell yet.
     Ok(shared.members.settled().await?)

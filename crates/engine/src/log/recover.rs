@@ -481,7 +481,7 @@ async fn build_map<D: ZoneDevice>(
     drop(rebuild);
     for (_, entry) in shared.map.mapped() {
         if let MapEntry::At { place, .. } = entry {
-            shared.table.add_live(place.slot);
+            shared.table.add_live(place.slot, 1);
         }
     }
     Ok(())

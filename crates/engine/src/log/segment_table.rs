@@ -12,7 +12,9 @@ use crate::sync::sequential::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 /// Numbers that the superblocks reserve at a time.
 pub const NUMBERS_RESERVED: u64 = 1024;
 
+/// On cache lines of its own: the open segments of the shards have neighbouring slots, and each write counts.
 #[derive(Default)]
+#[repr(align(128))]
 struct Slot {
     segment: Mutex<Option<Arc<Segment>>>,
     /// Blocks that the map names.
@@ -130,9 +132,9 @@ impl SegmentTable {
         self.slots.iter().map(|slot| slot.live.load(SeqCst)).sum()
     }
 
-    /// A block of a segment is mapped.
-    pub fn add_live(&self, slot: u32) {
-        self.slots[slot as usize].live.fetch_add(1, SeqCst);
+    /// Blocks of a segment are mapped.
+    pub fn add_live(&self, slot: u32, blocks: u64) {
+        self.slots[slot as usize].live.fetch_add(blocks, SeqCst);
     }
 
     /// A block of a segment is not mapped any more.

@@ -34,8 +34,9 @@ impl SpaceTotals {
     }
 }
 
-/// See the file's header.
+/// See the file's header. On cache lines of its own: every stripe of every shard counts what it wrote.
 #[derive(Default)]
+#[repr(align(128))]
 pub struct Space {
     wanted: AtomicBool,
     stop: AtomicBool,

@@ -1,6 +1,7 @@
 //! A write: into the open stripe of its class, out to all columns of a segment, into the map, acknowledged. Nothing is read
 //! first. Entry point first, helpers in call order.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use layout::zoned::{BlockEntry, BlockName, BlockPlace, Class, MapEntry, ZeroesEntry};
@@ -11,6 +12,7 @@ use super::batch::{Batch, Outcome};
 use super::config::RESERVED_SEGMENTS;
 use super::dispatch::{Due, OpenStripe};
 use super::encode::StripeBlock;
+use super::map::WrittenBlock;
 use super::open::{OpenSegments, refused};
 use super::port::{Blame, LogPort};
 use super::reclaim::throttle::Slope;
@@ -44,7 +46,7 @@ pub async fn write_blocks<D: ZoneDevice>(
     let lbas = first..first + count as u64;
     lbas.clone().for_each(|lba| shared.map.begin(lba));
     let Some(sequence) = shared.sequences.take() else {
-        lbas.for_each(|lba| shared.map.end(lba));
+        lbas.for_each(|lba| shared.map.abandon(lba));
         return Err(used_up());
     };
     let class = engine.class_of(count);
@@ -162,11 +164,11 @@ fn send_open<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
     let engine = Rc::clone(engine);
     engine.port.executor.clone().spawn(async move {
         let Batch { blocks, fua, outcome, .. } = batch;
-        let result = send_blocks(&engine, class, &blocks, fua).await;
+        let (result, mapped) = send_blocks(&engine, class, &blocks, fua).await;
         let shared = &engine.port.shared;
-        let user = blocks.iter().filter_map(|block| user_lba(&block.entry));
-        let ended = user.map(|lba| shared.map.end(lba)).count();
-        shared.space.wrote(ended as u64);
+        let (mapped, failed) = blocks.split_at(mapped);
+        user_lbas(failed).for_each(|lba| shared.map.abandon(lba));
+        shared.space.wrote(user_lbas(mapped).count() as u64);
         let batches = engine.batches(class);
         batches.in_flight.set(batches.in_flight.get() - 1);
         outcome.set(result);
@@ -174,31 +176,39 @@ fn send_open<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
     });
 }
 
+fn user_lbas(blocks: &[StripeBlock]) -> impl Iterator<Item = u64> {
+    blocks.iter().filter_map(|block| user_lba(&block.entry))
+}
+
 fn user_lba(entry: &BlockEntry) -> Option<u64> {
     if let BlockName::User(lba) = entry.name { Some(lba) } else { None }
 }
 
-/// Writes blocks as stripes, mostly one, and maps them.
+/// Writes blocks as stripes, mostly one, and maps them. Also returns how many were mapped: all but the last ones.
 async fn send_blocks<D: ZoneDevice>(
     engine: &Rc<LogEngine<D>>,
     class: Class,
     blocks: &[StripeBlock],
     fua: bool,
-) -> Result<(), VolumeError> {
-    let shared = &engine.port.shared;
-    let map = |at: usize, place: BlockPlace| map_block(shared, &blocks[at], place);
-    write_stripes(&engine.port, &engine.open, class, blocks, fua, map).await
+) -> (Result<(), VolumeError>, usize) {
+    let (shared, mapped) = (&engine.port.shared, Cell::new(0));
+    let map = |first: usize, places: &[BlockPlace]| {
+        mapped.set(first + places.len());
+        map_blocks(shared, &blocks[first..mapped.get()], places);
+    };
+    let result = write_stripes(&engine.port, &engine.open, class, blocks, fua, map).await;
+    (result, mapped.get())
 }
 
-/// Writes blocks as stripes, and passes the index and place of each to `map` when its stripe has returned whole. A stripe that a zone or
-/// member refused goes to another segment, from the buffers that it is still in.
+/// Writes blocks as stripes. When a stripe has returned whole, passes the index of its first block and the places of all to `map`, one
+/// stripe after the other. One that a zone or member refused goes to another segment, from the buffers that it is still in.
 pub(super) async fn write_stripes<D: ZoneDevice>(
     port: &Rc<LogPort<D>>,
     open: &OpenSegments,
     class: Class,
     blocks: &[StripeBlock],
     fua: bool,
-    map: impl Fn(usize, BlockPlace),
+    map: impl Fn(usize, &[BlockPlace]),
 ) -> Result<(), VolumeError> {
     let (mut rest, mut tries) = (blocks, 0);
     while !rest.is_empty() {
@@ -213,7 +223,8 @@ pub(super) async fn write_stripes<D: ZoneDevice>(
             Ok(written) => {
                 // Z-I1: every record of the stripe has returned on all columns of its segment.
                 let first = blocks.len() - rest.len();
-                (0..now.len()).for_each(|at| map(first + at, block_at(&segment, &written, at)));
+                let places = (0..now.len()).map(|at| block_at(&segment, &written, at));
+                map(first, &places.collect::<SmallVec<[BlockPlace; 16]>>());
                 rest = later;
                 Some(written.note)
             }
@@ -231,21 +242,27 @@ pub(super) async fn write_stripes<D: ZoneDevice>(
     Ok(())
 }
 
-/// Maps a block that was written. Zeroes are mapped by the request that wrote them; until reclaim finds that they do not stand
+/// Maps the blocks of a stripe. Zeroes are mapped by the request that wrote them; until reclaim finds that they do not stand
 /// any more, their segment keeps them (Z-I13).
-fn map_block(shared: &LogShared, block: &StripeBlock, place: BlockPlace) {
-    let Some(lba) = user_lba(&block.entry) else {
-        shared.table.add_list(place.slot);
-        let ranges = ZeroesEntry::parse_all(block.data.bytes(), &block.entry).unwrap_or_default();
-        for range in ranges {
-            shared.zeroed.add(range.lba..range.lba + u64::from(range.blocks), range.sequence);
+fn map_blocks(shared: &LogShared, blocks: &[StripeBlock], places: &[BlockPlace]) {
+    let shape = shared.map.shape();
+    let mut written: SmallVec<[WrittenBlock; 16]> = SmallVec::new();
+    for (StripeBlock { entry, data }, &place) in blocks.iter().zip(places) {
+        if let Some(block) = user_lba(entry) {
+            let mapped = MapEntry::At { place, checksum: shape.checksum_of(entry.checksum) };
+            written.push(WrittenBlock { block, sequence: entry.sequence, entry: mapped });
+        } else {
+            shared.table.add_list(place.slot);
+            let ranges = ZeroesEntry::parse_all(data.bytes(), entry).unwrap_or_default();
+            for range in ranges {
+                shared.zeroed.add(range.lba..range.lba + u64::from(range.blocks), range.sequence);
+            }
         }
-        return;
-    };
-    let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-    shared.table.add_live(place.slot);
-    match shared.map.apply(lba, block.entry.sequence, MapEntry::At { place, checksum }) {
+    }
+    let Some(place) = places.first() else { return };
+    shared.table.add_live(place.slot, written.len() as u64);
+    shared.map.apply(&written, |old| match old {
         Some(old) => shared.unmapped(old),
         None => shared.table.remove_live(place.slot),
-    }
+    });
 }

@@ -25,6 +25,16 @@ struct PendingBlock {
     applied: Sequence,
 }
 
+impl PendingBlock {
+    fn apply(&mut self, sequence: Sequence) -> bool {
+        let is_newest = self.applied <= sequence;
+        if is_newest {
+            self.applied = sequence;
+        }
+        is_newest
+    }
+}
+
 impl PendingBlocks {
     pub(super) fn begin(&mut self, block: u64) {
         match self.0.iter_mut().find(|pending| pending.block == block) {
@@ -33,20 +43,29 @@ impl PendingBlocks {
         }
     }
 
-    /// Whether a write, or a range of zeroes, is the newest so far of those in flight. If so, it counts as applied.
+    /// Whether a range of zeroes is the newest so far of what is in flight to a block of it. If so, it counts as applied.
     pub(super) fn apply(&mut self, block: u64, sequence: Sequence) -> bool {
-        match self.0.iter_mut().find(|pending| pending.block == block) {
-            None => true,
-            Some(pending) if pending.applied > sequence => false,
-            Some(pending) => {
-                pending.applied = sequence;
-                true
-            }
-        }
+        self.0.iter_mut().find(|pending| pending.block == block).is_none_or(|own| own.apply(sequence))
     }
 
-    pub(super) fn end(&mut self, block: u64) {
-        let at = self.0.iter().position(|pending| pending.block == block).expect("a write ends that began");
+    /// The same of a write, which ends with it: those that are in flight still will see it.
+    pub(super) fn apply_and_end(&mut self, block: u64, sequence: Sequence) -> bool {
+        let at = self.position(block);
+        let is_newest = self.0[at].apply(sequence);
+        self.end(at);
+        is_newest
+    }
+
+    /// A write ends, and was not applied.
+    pub(super) fn abandon(&mut self, block: u64) {
+        self.end(self.position(block));
+    }
+
+    fn position(&self, block: u64) -> usize {
+        self.0.iter().position(|pending| pending.block == block).expect("a write ends that began")
+    }
+
+    fn end(&mut self, at: usize) {
         self.0[at].writes -= 1;
         if self.0[at].writes == 0 {
             self.0.swap_remove(at);

@@ -196,7 +196,7 @@ async fn move_stripes<D: ZoneDevice>(
             report.moved_stripes += usize::from(!moved.is_empty());
             let map = |block: &StripeBlock, place: BlockPlace| {
                 let BlockName::User(lba) = block.entry.name else { return shared.table.add_list(place.slot) };
-                shared.table.add_live(place.slot);
+                shared.table.add_live(place.slot, 1);
                 let checksum = shared.map.shape().checksum_of(block.entry.checksum);
                 shared.unmapped(shared.map.set(lba, MapEntry::At { place, checksum }));
             };
