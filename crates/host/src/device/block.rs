@@ -129,6 +129,17 @@ impl BlockDevice {
         DeviceDone(ring.start_helped(op, file.time_limit, number, job))
     }
 
+    /// An operation that is not sent, with its result.
+    pub(super) fn refuse(
+        &self,
+        name: &'static str,
+        (offset, bytes): (DeviceOffset, u64),
+        result: i32,
+    ) -> DeviceDone {
+        let op = Op::Helped { file: self.on_ring(), name, offset: offset.get(), bytes, changes: false };
+        DeviceDone(self.inner.ring.refuse(op, result))
+    }
+
     /// The file as the ring knows it.
     pub(super) fn on_ring(&self) -> Rc<RingFile> {
         Rc::clone(self.inner.on_ring.as_ref().expect("present until the drop"))

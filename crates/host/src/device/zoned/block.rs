@@ -59,15 +59,8 @@ impl InOrderZones {
         Rc::clone(lanes.entry(zone).or_insert_with(|| self.inner.block.on_ring().in_order()))
     }
 
-    fn refuse(&self, name: &'static str, (offset, bytes): (DeviceOffset, u64), result: i32) -> DeviceDone {
-        let op = Op::Helped {
-            file: self.inner.block.on_ring(),
-            name,
-            offset: offset.get(),
-            bytes,
-            changes: false,
-        };
-        DeviceDone(self.inner.ring.refuse(op, result))
+    fn refuse(&self, name: &'static str, at: (DeviceOffset, u64), result: i32) -> DeviceDone {
+        self.inner.block.refuse(name, at, result)
     }
 }
 

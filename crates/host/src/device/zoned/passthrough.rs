@@ -86,15 +86,8 @@ impl AppendZones {
         zoned.check_record(info.logical_block_bytes, to, data, metadata).err().map(result_of)
     }
 
-    fn refuse(&self, name: &'static str, (offset, bytes): (DeviceOffset, u64)) -> DeviceDone {
-        let op = Op::Helped {
-            file: self.inner.block.on_ring(),
-            name,
-            offset: offset.get(),
-            bytes,
-            changes: false,
-        };
-        DeviceDone(self.inner.ring.refuse(op, -libc::EOPNOTSUPP))
+    fn refuse(&self, name: &'static str, at: (DeviceOffset, u64)) -> DeviceDone {
+        self.inner.block.refuse(name, at, -libc::EOPNOTSUPP)
     }
 }
 
