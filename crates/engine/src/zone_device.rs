@@ -62,7 +62,7 @@
 //! **Errors of zones.** Where the system does not say why a write failed, the device asks for the zone's report and says what
 //! that tells: `ZoneFull`, `ZoneState`, or, if the pointer is elsewhere, `NotAtPointer`. [`DeviceErrorKind::Io`] remains for a
 //! medium that failed. [`DeviceErrorKind::Invalid`] is the caller's mistake: no such zone, not aligned, beyond
-//! [`ZonedInfo::record_bytes_max`], metadata of a wrong length. With `Invalid`, `Unsupported` and `TooManyOpen` nothing was
+//! [`ZonedInfo::record_bytes_max`], metadata of a wrong length or not [whole](is_whole_metadata). With `Invalid`, `Unsupported` and `TooManyOpen` nothing was
 //! written. With any other error a part may have been, and an append that answered with a wrong place was made somewhere: the
 //! zone's report says where its pointer is.
 //!
@@ -80,10 +80,20 @@ use std::ops::Range;
 
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use crate::limits::BLOCK_BYTES;
 use layout::units::DeviceOffset;
 
 /// What the reset of a zone of a placed device overwrites with zeroes: the zone's first block.
 pub const RESET_BYTES: usize = crate::limits::BLOCK_BYTES;
+
+/// The metadata of one command is less than a sector of this many bytes, or whole sectors. QEMU, by whose drives this is tried, says
+/// of any other that it was moved, and moves only what is beyond the last whole sector.
+pub const METADATA_SECTOR_BYTES: usize = 512;
+
+/// Whether or not one command may move this much metadata.
+pub fn is_whole_metadata(bytes: usize) -> bool {
+    bytes < METADATA_SECTOR_BYTES || bytes.is_multiple_of(METADATA_SECTOR_BYTES)
+}
 
 /// Whether the host or the drive chooses the place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -130,6 +140,13 @@ impl ZonedInfo {
         bytes / logical_block_bytes as usize * self.metadata_bytes as usize
     }
 
+    /// How many of `blocks` blocks of 4 KiB, at least one, one command moves together with their metadata.
+    pub fn blocks_at_once(&self, blocks: u32, logical_block_bytes: u32) -> u32 {
+        let most = blocks.min(self.record_bytes_max / BLOCK_BYTES as u32).max(1);
+        let metadata = self.metadata_of(BLOCK_BYTES, logical_block_bytes);
+        (1..=most).rev().find(|blocks| is_whole_metadata(*blocks as usize * metadata)).unwrap_or(1)
+    }
+
     /// What is wrong with a record of this shape at this place of a zone (an append: its start), before anything is sent.
     ///
     /// # Errors
@@ -154,7 +171,10 @@ impl ZonedInfo {
         }
         match metadata {
             Some(_) if self.metadata_bytes == 0 => Err(DeviceErrorKind::Unsupported),
-            Some(metadata) if metadata.len() != self.metadata_of(bytes, logical_block_bytes) => {
+            Some(metadata)
+                if metadata.len() != self.metadata_of(bytes, logical_block_bytes)
+                    || !is_whole_metadata(metadata.len()) =>
+            {
                 Err(DeviceErrorKind::Invalid)
             }
             _ => Ok(()),
@@ -178,7 +198,8 @@ impl ZonedInfo {
         let is_right = from.zone < self.zones
             && info.allows(self.offset_bytes(from.zone, from.in_zone_bytes), data_bytes as u64)
             && data_bytes <= self.record_bytes_max as usize
-            && metadata_bytes == self.metadata_of(data_bytes, info.logical_block_bytes);
+            && metadata_bytes == self.metadata_of(data_bytes, info.logical_block_bytes)
+            && is_whole_metadata(metadata_bytes);
         if is_right { Ok(()) } else { Err(DeviceErrorKind::Invalid) }
     }
 }

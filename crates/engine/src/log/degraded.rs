@@ -58,7 +58,8 @@ async fn read_row<D: ZoneDevice>(
     let mut row = Row { data: vec![None; segment.data_columns()], copies: Vec::new(), p: None, q: None };
     let mut roles: SmallVec<[ColumnRole; 8]> = SmallVec::new();
     let mut reads = Vec::new();
-    for (column, slot, zone) in segment.zones() {
+    for (column, slot, _) in segment.zones() {
+        let zone = segment.readable_zone_of(column);
         let (Some(zone), Some(block)) = (zone, other_block(segment, at, offset, column)) else { continue };
         if column == at.column || port.shared.members.state(slot) != MemberState::InSync {
             continue;

@@ -512,8 +512,13 @@ pub(super) async fn write_footer<D: ZoneDevice>(
 ) -> bool {
     let exchanges = port.shared.members.exchanges(slot);
     let mut at = DataOffset(length).zone_block();
-    let per_write = (port.shared.config.record_bytes_max as usize / BLOCK_BYTES).max(1);
-    for chunk in blocks.chunks(per_write) {
+    let Some(device) = port.device(slot) else { return false };
+    let mut rest = blocks;
+    while !rest.is_empty() {
+        let most = rest.len().min(port.shared.config.record_bytes_max as usize / BLOCK_BYTES);
+        let blocks = device.zoned().blocks_at_once(most as u32, device.info().logical_block_bytes);
+        let (chunk, later) = rest.split_at(blocks as usize);
+        rest = later;
         let record = plain_record(port, &chunk.concat(), segment);
         let Some(writing) = port.write(slot, zone, Some(at), record, fua) else { return false };
         if let Err(error) = writing.await {

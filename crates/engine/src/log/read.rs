@@ -108,7 +108,7 @@ fn start<D: ZoneDevice>(
     if engine.port.shared.members.state(slot) != MemberState::InSync {
         return None;
     }
-    engine.port.read(slot, segment.zone_of(at.column)?, at.block, blocks)
+    engine.port.read(slot, segment.readable_zone_of(at.column)?, at.block, blocks)
 }
 
 /// Verifies a run, and makes what is not right from the other columns.

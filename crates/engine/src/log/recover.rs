@@ -20,9 +20,11 @@ use std::sync::Arc;
 
 use layout::units::{DeviceOffset, Slot};
 use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
+use smallvec::SmallVec;
 
 use self::decide::{
-    Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable, newest_footers,
+    Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable, named_blocks,
+    newest_footers,
 };
 use self::found::{Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::rebuild::Rebuild;
@@ -224,7 +226,38 @@ pub async fn judge<D: ZoneDevice>(
     }
     let is_gone = has_nothing(&found);
     let decision = decide(&found);
-    Judged { found, zones, decision, is_gone }
+    let lacking = match decision {
+        Decision::Sealed(_) => lacking_columns(devices, pool, &found, &zones).await,
+        Decision::Records { .. } => SmallVec::new(),
+    };
+    Judged { found, zones, decision, lacking, is_gone }
+}
+
+/// Of the columns without a footer of the newest epoch those that have not all records which the footers name. Where drives choose places,
+/// all columns have one.
+async fn lacking_columns<D: ZoneDevice>(
+    devices: &impl Fn(usize) -> Option<Rc<D>>,
+    pool: &Arc<Pool>,
+    found: &SegmentFound,
+    zones: &[Option<ZoneFound>],
+) -> SmallVec<[u8; 2]> {
+    let newest = newest_footers(found);
+    let named = named_blocks(found, &newest);
+    let mut lacking = SmallVec::new();
+    for (column, zone) in (0u8..).zip(zones).filter(|(column, _)| !newest[usize::from(*column)]) {
+        let Some((zone, device)) = zone.as_ref().and_then(|zone| Some((zone, devices(zone.slot)?))) else {
+            continue;
+        };
+        let header = SegmentHeader { column, ..found.header.clone() };
+        let records = scan_column(&*device, pool, zone, &header).await.records;
+        let whole = records.iter().filter(|record| record.is_whole);
+        let held: BTreeSet<u32> =
+            whole.flat_map(|record| record.block..record.block + record.blocks(&header)).collect();
+        if !named.is_subset(&held) {
+            lacking.push(column);
+        }
+    }
+    lacking
 }
 
 async fn scan_records<D: ZoneDevice>(
@@ -323,7 +356,10 @@ fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
             Decision::Sealed(_) if all_have_footers(judged) => SegmentState::Sealed,
             Decision::Sealed(_) | Decision::Records { .. } => SegmentState::Short,
         };
-        let segment = Segment::new(&as_found(judged), state);
+        let mut segment = Segment::new(&as_found(judged), state);
+        if shared.map.shape().checksum_bits() == 0 {
+            segment.read_without(&judged.lacking); // no checksum would show it (Z-I12)
+        }
         if let Some(table) = &segment.table {
             // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
             for (column, group, id, start) in places_of(judged) {

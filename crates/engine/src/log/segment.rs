@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::task::{Poll, Waker};
 
-use layout::zoned::{BlockEntry, DataOffset, SegmentHeader, SegmentShape};
+use layout::zoned::{BlockEntry, Carrier, DataOffset, OOB_BYTES, SegmentHeader, SegmentShape};
 use smallvec::SmallVec;
 
 use super::append_table::AppendTable;
 use super::stripe_group::StripeGroups;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::zone_device::METADATA_SECTOR_BYTES;
 
 /// No zone.
 const NO_ZONE: u32 = u32::MAX;
@@ -124,6 +125,8 @@ pub struct Segment {
     /// The zone of each column now: a member that is exchanged for another takes its columns with it, and one that is made
     /// again lies elsewhere.
     zones: Box<[AtomicU32]>,
+    /// Columns that may lack what the footers of the others name, where no checksum in the map would show it.
+    unsure: SmallVec<[u8; 2]>,
     /// The groups, where the drive chooses places.
     pub groups: Option<StripeGroups>,
     /// Where the stripes of each group are, where the drive chooses places.
@@ -155,7 +158,13 @@ impl Segment {
             waiting: Vec::new(),
         };
         let zones = header.columns.iter().map(|column| AtomicU32::new(column.zone.unwrap_or(NO_ZONE)));
-        Segment { zones: zones.collect(), headers, groups, table, progress: Mutex::new(progress) }
+        let (zones, unsure) = (zones.collect(), SmallVec::new());
+        Segment { zones, unsure, headers, groups, table, progress: Mutex::new(progress) }
+    }
+
+    /// Clients' reads are made from the other columns, until the segment is emptied.
+    pub fn read_without(&mut self, columns: &[u8]) {
+        self.unsure.extend_from_slice(columns);
     }
 
     /// Its number.
@@ -196,6 +205,11 @@ impl Segment {
     /// The zone of a column. None: the column is left out.
     pub fn zone_of(&self, column: u8) -> Option<u32> {
         Some(self.zones[usize::from(column)].load(SeqCst)).filter(|zone| *zone != NO_ZONE)
+    }
+
+    /// The zone of a column, if clients' reads may take what it holds.
+    pub fn readable_zone_of(&self, column: u8) -> Option<u32> {
+        self.zone_of(column).filter(|_| !self.unsure.contains(&column))
     }
 
     /// A column is in another zone from now on, or in none.
@@ -259,7 +273,8 @@ impl Segment {
         }
         let plan = shape.plan();
         let room = shape.room_at(offset).min(plan.record_blocks.into());
-        let rows = plan.carrier.rows_in(room, plan.columns.data()).min(blocks.div_ceil(data) as u32);
+        let room = plan.carrier.rows_in(room, plan.columns.data());
+        let rows = rows_of(plan.carrier, blocks.div_ceil(data) as u32, room);
         // A rest of a band too short for a row is a record of no rows, one block for each.
         let record_blocks = plan.carrier.record_blocks(rows, plan.columns.data()).unwrap_or(1).max(1);
         progress.next += record_blocks;
@@ -369,5 +384,44 @@ impl Segment {
     /// What its footers say, once nothing is in flight.
     pub fn take_notes(&self) -> Vec<StripeNote> {
         std::mem::take(&mut self.progress.lock().notes)
+    }
+}
+
+/// Rows of a record that is to have `wanted` of them and has room for so many. Out of band, as many as one command may move.
+pub fn rows_of(carrier: Carrier, wanted: u32, room: u32) -> u32 {
+    let unit = (METADATA_SECTOR_BYTES / OOB_BYTES) as u32;
+    match carrier {
+        Carrier::Inband => wanted.min(room),
+        Carrier::Oob if wanted <= unit || room <= unit => wanted.min(room).min(unit),
+        Carrier::Oob => wanted.next_multiple_of(unit).min(room / unit * unit),
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use crate::zone_device::is_whole_metadata;
+
+    #[test]
+    fn one_command_may_move_the_metadata_of_any_record() {
+        for (wanted, room, expected) in [
+            (1, 40, 1),
+            (8, 40, 8),
+            (9, 40, 16),
+            (9, 15, 8),
+            (17, 31, 24),
+            (32, 32, 32),
+            (5, 3, 3),
+            (30, 9, 8),
+            (30, 7, 7),
+        ] {
+            assert_eq!(rows_of(Carrier::Oob, wanted, room), expected, "{wanted} rows, room for {room}");
+            assert_eq!(rows_of(Carrier::Inband, wanted, room), wanted.min(room));
+        }
+        for (wanted, room) in (0..=255).flat_map(|wanted| (0..=255).map(move |room| (wanted, room))) {
+            let rows = rows_of(Carrier::Oob, wanted, room);
+            assert!(is_whole_metadata(rows as usize * OOB_BYTES) && rows <= room);
+            assert_eq!(rows == 0, wanted == 0 || room == 0);
+        }
     }
 }

@@ -9,7 +9,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
+use super::{
+    RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo,
+    is_whole_metadata,
+};
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::limits::BLOCK_BYTES;
@@ -22,6 +25,12 @@ const DEPTH: usize = 8;
 
 /// Longest zone that is filled whole.
 const FILLED_BYTES_MAX: u64 = 64 << 20;
+
+/// Longest record that is tried.
+const LONG_BYTES: u64 = 1 << 20;
+
+/// Memory that is in one piece for a drive.
+const PAGE_BYTES: usize = 4096;
 
 type Outcome = Result<(), String>;
 
@@ -56,8 +65,12 @@ pub async fn conforms<D: ZoneDevice>(device: &D, first: u32) -> Outcome {
     }
     trial.writes_in_order(first).await?;
     trial.errors_of_callers(first).await?;
+    trial.long_records(first + 1, false).await?;
     match info.access {
-        ZoneAccess::Append => trial.appends(first + 1).await?,
+        ZoneAccess::Append => {
+            trial.appends(first + 1).await?;
+            trial.long_records(first + 1, true).await?;
+        }
         ZoneAccess::Sequential | ZoneAccess::Placed => {
             let appended = device.append(first, trial.record(1, 0), None, false).await;
             expect("an append", appended, DeviceErrorKind::Unsupported)?;
@@ -204,6 +217,35 @@ impl<D: ZoneDevice> Trial<'_, D> {
             self.device.append(zone, self.record(1, 0), None, false).await,
             DeviceErrorKind::ZoneFull,
         )?;
+        self.reset(zone).await
+    }
+
+    /// Records of every length bring their metadata, wherever that lies in memory: it may cross pages.
+    async fn long_records(&self, zone: u32, appends: bool) -> Outcome {
+        self.reset(zone).await?;
+        let info = self.device.zoned();
+        let longest = u64::from(info.record_bytes_max).min(LONG_BYTES) as usize / BLOCK_BYTES;
+        let mut at = 0;
+        for (seed, blocks) in (0..).zip([1, 3, 7, 8, 16, 24, 32, 64, 128, longest]) {
+            let metadata = self.metadata(blocks, seed);
+            let is_whole = metadata.as_ref().is_none_or(|metadata| is_whole_metadata(metadata.len()));
+            if blocks > longest || !is_whole || at + (blocks * BLOCK_BYTES) as u64 > info.capacity_bytes {
+                continue;
+            }
+            let metadata = metadata.map(|metadata| before_a_page_ends(&metadata, 64 * (seed + 1)));
+            let record = self.record(blocks, seed);
+            let place = match appends {
+                true => self.device.append(zone, record, metadata, false).await,
+                false => {
+                    let write = self.device.write_at(ZoneOffset::new(zone, at), record, metadata, false);
+                    write.await.map(|()| at)
+                }
+            };
+            let place = place.map_err(|error| format!("a record of {blocks} blocks: {error}"))?;
+            check(place == at, || format!("a record of {blocks} blocks went to {place}, not {at}"))?;
+            self.metadata_reads_back(zone, at, blocks, seed).await?;
+            at = self.reads_back(zone, at, blocks, seed).await?;
+        }
         self.reset(zone).await
     }
 
@@ -402,9 +444,10 @@ impl<D: ZoneDevice> Trial<'_, D> {
         let (data, metadata, result) =
             self.device.read_metadata(ZoneOffset::new(zone, at), data, metadata).await;
         passes("a read with metadata", result)?;
-        let is_same =
-            data.bytes() == pattern(blocks * BLOCK_BYTES, seed) && metadata.bytes() == wanted.bytes();
-        check(is_same, || format!("record {seed} at {at} of zone {zone} has other data or metadata"))
+        let has =
+            |what| format!("record {seed} of {blocks} blocks, at {at} of zone {zone}, has other {what}");
+        check(data.bytes() == pattern(blocks * BLOCK_BYTES, seed), || has("data"))?;
+        check(metadata.bytes() == wanted.bytes(), || has("metadata"))
     }
 
     /// A record as the engine makes it: pieces of whole blocks from several buffers.
@@ -420,6 +463,14 @@ impl<D: ZoneDevice> Trial<'_, D> {
             bytes => Some(Slice::from_bytes(&pattern(bytes, seed + 100))),
         }
     }
+}
+
+/// The same bytes, of which the first `bytes` stand at the end of a page.
+fn before_a_page_ends(contents: &Slice, bytes: usize) -> Slice {
+    let mut buffer = Buffer::new(PAGE_BYTES + contents.len());
+    let start = PAGE_BYTES - bytes;
+    buffer.bytes_mut()[start..][..contents.len()].copy_from_slice(contents.bytes());
+    buffer.freeze().part(start, contents.len())
 }
 
 /// Bytes that differ at each place and for each seed.
@@ -479,6 +530,8 @@ mod tests {
         PlaceZero,
         /// An append's metadata is not kept.
         NoMetadata,
+        /// That of a write in order is not.
+        NoMetadataInOrder,
         /// Finish does nothing.
         NoFinish,
         /// A reset does nothing and succeeds.
@@ -597,6 +650,8 @@ mod tests {
             metadata: Option<Slice>,
             fua: bool,
         ) -> Self::Changed {
+            let is_right = |own: &Slice| own.len().is_multiple_of(64);
+            let metadata = metadata.filter(|own| self.lie != Lie::NoMetadataInOrder || !is_right(own));
             let ZoneOffset { zone, in_zone_bytes } = to;
             let pointer = (zone < self.zoned.zones).then(|| self.device.zone(zone).pointer_bytes).flatten();
             let at = match (self.lie, pointer) {
@@ -623,7 +678,8 @@ mod tests {
         for (lie, said) in [
             (Lie::None, None),
             (Lie::PlaceZero, Some("the one before ended at")),
-            (Lie::NoMetadata, Some("other data or metadata")),
+            (Lie::NoMetadata, Some("has other metadata")),
+            (Lie::NoMetadataInOrder, Some("of 1 blocks, at 0 of zone 2, has other metadata")),
             (Lie::NoFinish, Some("an append to a full zone succeeded")),
             (Lie::NoReset, Some("a reset beyond the last zone succeeded")),
             (Lie::AnyWriteAppends, Some("an odd place succeeded")),

@@ -86,7 +86,7 @@ fn check_image(machine: &Rc<Machine>) {
     choose_members(machine);
     let is_probed = machine.depth.get() < DEPTH_MAX && random.one_in(RECOVERIES_ONE_IN);
     let cuts = Cell::new(0u64);
-    let started = Array::start(machine, || {
+    let started = start_or_without(machine, || {
         // Deeper recoveries are cut at a few moments, else they would be many.
         if is_probed && (machine.depth.get() == 1 || machine.world.random().one_in(6)) {
             cuts.set(cuts.get() + 1);
@@ -102,23 +102,25 @@ fn check_image(machine: &Rc<Machine>) {
     machine.world.counts.borrow_mut().assemblies += 1;
     let array = match started {
         Ok(array) => array,
-        // A member that fails under a recovery may take what it was made from: the next start is without it.
-        Err(_)
-            if machine.drives.iter().any(|drive| drive.is_gone.get())
-                && machine.world.failure().is_none() =>
-        {
-            machine.world.counts.borrow_mut().zoned_second_starts += 1;
-            match Array::start(machine, || {}) {
-                Ok(array) => array,
-                Err(error) => return refused(machine, &error),
-            }
-        }
         Err(error) => return refused(machine, &error),
     };
     if check::after_start(&array) && machine.world.failure().is_none() {
         go_on(&array);
     }
     array.kill();
+}
+
+/// A start. A member that fails under it may take what it was made from: then the next one, without it, is what counts.
+fn start_or_without(machine: &Rc<Machine>, seen: impl FnMut()) -> Result<Rc<Array>, String> {
+    let gone = || machine.drives.iter().filter(|drive| drive.is_gone.get()).count();
+    let mut before = 0;
+    let mut started = Array::start(machine, seen);
+    while started.is_err() && gone() > before && machine.world.failure().is_none() {
+        before = gone();
+        machine.world.counts.borrow_mut().zoned_second_starts += 1;
+        started = Array::start(machine, || {});
+    }
+    started
 }
 
 /// A start is refused only where the log is full: every crash takes the rest of the open segments, and faults take zones.
@@ -187,7 +189,7 @@ fn go_on(array: &Rc<Array>) {
         _ => Survival::Some { hostile: true },
     };
     let image = machine.cut(&next, survival);
-    let again = match Array::start(&image, || {}) {
+    let again = match start_or_without(&image, || {}) {
         Ok(again) => again,
         Err(error) => return refused(machine, &error),
     };

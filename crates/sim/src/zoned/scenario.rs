@@ -33,6 +33,9 @@ pub(super) enum State {
     Reclaiming,
 }
 
+/// Room beside the logical blocks that reclaim works with: less than `create` leaves.
+const RESERVE_PERCENT: u64 = 10;
+
 const STATES: [State; 9] = [
     State::Serving,
     State::Stopped,
@@ -89,7 +92,7 @@ impl Scenario {
                         Some(nearly_full) => return nearly_full,
                         None => continue,
                     },
-                    _ => return scenario,
+                    _ => return scenario.with_room(),
                 }
             }
         }
@@ -169,19 +172,38 @@ impl Scenario {
         scenario
     }
 
+    /// With as many zones as its logical blocks need, beside the reserve and what is open: no less than what `create` asks for.
+    fn with_room(mut self) -> Scenario {
+        loop {
+            let config = self.config();
+            let kept = config.low_segments() + self.open.total() as usize * self.shards;
+            let segments = (config.slots() as usize).saturating_sub(kept) as u64;
+            if segments * self.segment_blocks() * 100 >= self.logical_blocks * (100 + RESERVE_PERCENT) {
+                return self;
+            }
+            self.zones += 1;
+        }
+    }
+
+    /// Blocks of clients that a segment holds, of the class that holds fewer.
+    fn segment_blocks(&self) -> u64 {
+        let config = self.config();
+        let blocks = |class| {
+            let shape = config.shape(class, self.members as u8).expect("it is possible");
+            u64::from(shape.rows()) * u64::from(shape.plan().columns.data())
+        };
+        blocks(Class::Small).min(blocks(Class::Large))
+    }
+
     /// With as many logical blocks as its segments hold, but for a reserve. None: it has too few segments.
     fn nearly_full(self, random: &Random) -> Option<Scenario> {
         let mut scenario = self;
         scenario.zones += 8;
         let config = scenario.config();
-        let blocks = [Class::Small, Class::Large].map(|class| {
-            let shape = config.shape(class, scenario.members as u8).expect("it is possible");
-            u64::from(shape.rows()) * u64::from(shape.plan().columns.data())
-        });
         // What stays open, and what each of a few crashes in a row costs: the rest of every open segment.
         let open = scenario.open.total() as usize * scenario.shards + 2;
         let segments = (config.slots() as usize).checked_sub(config.low_segments() + 2 * open)?;
-        let room = segments as u64 * blocks[0].min(blocks[1]);
+        let room = segments as u64 * scenario.segment_blocks();
         scenario.logical_blocks = (room * 100 / random.pick(&[125, 150, 200])).min(120);
         scenario.requests *= 3;
         (scenario.logical_blocks >= 8).then_some(scenario)

@@ -8,6 +8,7 @@ use layout::zoned::{
 use crate::limits::BLOCK_BYTES;
 use crate::log::config::{LogConfig, OpenCounts, RESERVED_SEGMENTS, SEGMENTS_PER_FREE, SUPERBLOCK_ZONES};
 use crate::log::dispatch::FillWait;
+use crate::log::segment::rows_of;
 use crate::log::zone_budget::{self, LimitTooLow};
 use crate::zone_device::{ZoneAccess, ZonedInfo};
 
@@ -259,6 +260,13 @@ fn records(
             return Err(PlanRefusal::RecordTooLong { blocks, name: least.name.clone(), most });
         }
         let blocks = asked.map_or(u32::from(*record).min(most).min(in_zone), u32::from);
+        let whole = rows_of(carrier, blocks, blocks);
+        if asked.is_some() && whole != blocks {
+            return Err(PlanRefusal::Shape(format!(
+                "the metadata of a record of {blocks} blocks is not whole sectors of 512 bytes: 1 to 8 blocks are possible, and multiples of 8"
+            )));
+        }
+        let blocks = whole;
         let whole = carrier.whole_record(blocks, wanted.columns.data());
         let whole = whole.and_then(|whole| u16::try_from(whole).ok());
         *record = whole.ok_or_else(|| {

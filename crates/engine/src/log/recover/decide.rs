@@ -114,6 +114,19 @@ pub fn newest_footers(found: &SegmentFound) -> Vec<bool> {
     found.columns.iter().map(|column| newest.is_some() && epoch(column) == newest).collect()
 }
 
+/// The blocks of a zone that footers name on some column, where the engine chose the places: each column has its part of them.
+pub fn named_blocks(found: &SegmentFound, newest: &[bool]) -> BTreeSet<u32> {
+    let mut named = BTreeSet::new();
+    for (column, of) in (0u8..).zip(&found.columns).filter(|(column, _)| newest[usize::from(*column)]) {
+        let header = SegmentHeader { column, ..found.header.clone() };
+        let entries = of.iter().flat_map(|of| &of.footer).flatten().flat_map(|block| &block.entries);
+        let entries = (0u32..).map(DataOffset).zip(entries);
+        let names = entries.filter(|(offset, entry)| !is_void(&header, *offset, entry));
+        named.extend(names.map(|(offset, _)| offset.zone_block()));
+    }
+    named
+}
+
 /// The blocks that footers name: of columns without one what the others' coded entries say.
 fn sealed(found: &SegmentFound, newest: &[bool]) -> Vec<LiveBlock> {
     let (header, shape) = (&found.header, &found.header.shape);

@@ -1,6 +1,7 @@
 //! What a start knows of each segment, what it cannot do, and what it did.
 
 use layout::zoned::{BlockEntry, BlockPlace, Checksum, SegmentHeader};
+use smallvec::SmallVec;
 
 use super::decide::{Decision, LiveBlock, SegmentFound, StripeFound, Verdict, blocks_of};
 use super::scan::ZoneFound;
@@ -87,6 +88,9 @@ pub struct Judged {
     pub zones: Vec<Option<ZoneFound>>,
     /// What counts.
     pub decision: Decision,
+    /// Columns without the footer that others have, which lack something that those name: their members were away when it was
+    /// written.
+    pub lacking: SmallVec<[u8; 2]>,
     /// Nothing of it counts: no record of it was ever written, or a durable entry says that it is emptied.
     pub is_gone: bool,
 }

@@ -423,13 +423,21 @@ impl Window {
         self.first = block;
         self.bytes = vec![0; blocks as usize * BLOCK_BYTES];
         self.metadata = vec![0; if with_metadata { blocks as usize * OOB_BYTES } else { 0 }];
-        if self.read(device, pool, zone.zone, (block, blocks)).await {
-            return;
-        }
-        // One bad block hides no others.
-        for index in 0..blocks {
-            let is_read = self.read(device, pool, zone.zone, (block + index, 1)).await;
-            self.unread_blocks += u32::from(!is_read);
+        let mut done = 0;
+        while done < blocks {
+            let left = blocks - done;
+            let part = match with_metadata {
+                true => device.zoned().blocks_at_once(left, device.info().logical_block_bytes),
+                false => left,
+            };
+            if !self.read(device, pool, zone.zone, (block + done, part)).await {
+                // One bad block hides no others.
+                for index in done..done + part {
+                    let is_read = self.read(device, pool, zone.zone, (block + index, 1)).await;
+                    self.unread_blocks += u32::from(!is_read);
+                }
+            }
+            done += part;
         }
     }
 
