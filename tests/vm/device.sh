@@ -39,6 +39,28 @@ discards_and_zeroes() { # MIB DISCARDED ZEROED: of MIB of data so many MiB are d
     cmp -n $discarded -i $((from + zeroed)) $RANDOM_DATA $device || die "the zeroes went too far"
 }
 
+statements() { # COUNT: transactions, one after the other; each prints its number when it is durable
+    local i
+    for ((i = 1; i <= $1; i++)); do echo "INSERT INTO t VALUES ($i, hex(randomblob(2000))); SELECT $i;"; done
+}
+
+rows() { # COUNT: a new database on the file system, and so many transactions
+    rm -f "$scratch"/mnt/db*
+    sqlite3 "$scratch/mnt/db" 'CREATE TABLE t (number INTEGER PRIMARY KEY, contents TEXT)' || return 1
+    statements "$1" | sqlite3 -bail -cmd 'PRAGMA synchronous=EXTRA' "$scratch/mnt/db" >"$scratch/committed"
+}
+
+rows_are_whole() { # COUNT
+    [[ $(tail -n 1 "$scratch/committed") == "$1" ]] || die "the last row committed is $(tail -n 1 "$scratch/committed")"
+    [[ $(sqlite3 "$scratch/mnt/db" 'PRAGMA integrity_check; SELECT count(*) FROM t' | xargs) == "ok $1" ]] || die "SQLite finds other rows"
+}
+
+file_fio() { # FILE SECONDS: fio writes at random to a file, and verifies while it does and in the end
+    fio --name=file --filename="$1" --size=8M --direct=1 --ioengine=io_uring --iodepth=16 --rw=randwrite --bs=4k --time_based --runtime="$2" \
+        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --verify_backlog=256 --randrepeat=0 --thread >"$scratch/fio.log" 2>&1 </dev/null ||
+        { tail -n 20 "$scratch/fio.log"; return 1; }
+}
+
 kill_server_under() { # LOAD COMMAND…: the server is killed under LOAD, a process; COMMAND brings one back
     local load=$1; shift
     kill_server

@@ -137,11 +137,9 @@ serve_members() { serve "${identity[@]}" "$@" "${members[@]}"; } # OPTION…
 status() { "$TWILL" status --json --control "$control" | jq .arrays[0]; }
 member() { status | jq -r ".members[$(($1 - 1))]$2"; } # TARGET FIELD
 member_is() { [[ $(member "$1" "$2") == "$3" ]]; } # TARGET FIELD VALUE
-has_event() { # NAME [WORDS]
-    local found
-    found=$("$TWILL" events --json --control "$control" | jq -c --arg name "$1" --arg words "${2:-}" 'select(.event == $name and (tostring | contains($words)))')
-    [[ -n $found ]]
-}
+events() { "$TWILL" events --json --control "$control" | jq -c --arg name "$1" --arg words "${2:-}" 'select(.event == $name and (tostring | contains($words)))'; } # NAME [WORDS]
+has_event() { [[ -n $(events "$@") ]]; } # NAME [WORDS]
+has_events() { local count=$1; shift; (($(events "$@" | wc -l) >= count)); } # COUNT NAME [WORDS]
 wait_for_event() { wait_for "the event $*" has_event "$@"; }
 all_in_sync() { [[ $(status | jq 'all(.members[]; .state == "in-sync")') == true ]]; }
 none_failed() { ! has_event member-failed || die "a member failed: $("$TWILL" events --control "$control")"; }

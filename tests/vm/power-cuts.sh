@@ -1,13 +1,13 @@
 #!/bin/bash
-# vm: --mem 3G --mod raid456,nbd,ublk_drv,dm-mod --timeout 7200
+# vm: --mem 3G --mod raid456,nbd,ublk_drv,dm-mod,ext4,xfs --timeout 7200
 # takes: 160 s
 # power-cuts.sh [twill|zoned|md CUTS SEED]: an array on drives with a volatile write cache takes random writes on one half and
-# files of ext4 on the other; then the power is cut and comes back, again and again. Without arguments: two cuts of twill, one of
-# a zoned array in zones of software, and one of md.
+# files on the other, of ext4 and xfs in turns of ten cuts; then the power is cut and comes back, again and again. Without
+# arguments: two cuts of twill, one of a zoned array in zones of software, and one of md.
 #
-# After each cut the array is assembled and resynced, e2fsck finds no error, each file that was flushed has its contents,
-# each block holds at least what was flushed, and parity agrees everywhere. The next round continues with the same array, so
-# it ages through all cuts.
+# After each cut the array is assembled and resynced, e2fsck or xfs_repair finds no error, each file that was flushed has its
+# contents, each block holds at least what was flushed, and parity agrees everywhere. The next round continues with the same
+# array, so it ages through all cuts.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 export TWILL_SCRATCH=/run
@@ -105,11 +105,18 @@ first_time() {
     "${who}_up"
     halves
     blocks fill >/dev/null
-    mke2fs -q -F -t ext4 /dev/mapper/files
     whole
 }
 
+TYPES=(ext4 xfs)
+declare -A MAKE=([ext4]="mkfs.ext4 -q -F" [xfs]="mkfs.xfs -q -f --unsupported") CHECK=([ext4]="e2fsck -fn" [xfs]="xfs_repair -n")
+TURN=10 # cuts that a file system ages through
+
 load_until_cut() { # CUT: runs all loads for a random time; then cuts the power
+    if (((cut - first) % TURN == 0)); then
+        type=${TYPES[(cut - first) / TURN % ${#TYPES[@]}]}
+        ${MAKE[$type]} /dev/mapper/files >/run/made 2>&1 || die "${MAKE[$type]}: $(tail -n 3 /run/made)"
+    fi
     mount /dev/mapper/files $FILES
     sqlite3 $FILES/db 'CREATE TABLE t (number INTEGER PRIMARY KEY, contents TEXT)' && sync -f $FILES
     "$XTASK" blocks write --device /dev/mapper/raw --state "$state" --seed "$seed" --jobs 6 --largest 40 --flush-every 40 >/run/raw.log 2>&1 & local raw=$!
@@ -144,9 +151,9 @@ after_the_cut() { # CUT
     "${who}_up"
     halves
     blocks check --least flushed >/run/raw.log 2>&1 || die "blocks: $(tail -n 6 /run/raw.log)"
-    mount -o ro /dev/mapper/files $FILES || die "mount: $(dmesg | tail -n 3)" # only replays ext4's journal
+    mount -o ro /dev/mapper/files $FILES || die "mount: $(dmesg | tail -n 3)" # only replays its journal
     umount $FILES
-    e2fsck -fn /dev/mapper/files >/run/fsck 2>&1 || die "e2fsck: $(cat /run/fsck)"
+    ${CHECK[$type]} /dev/mapper/files >/run/fsck 2>&1 || die "${CHECK[$type]}: $(cat /run/fsck)"
     mount /dev/mapper/files $FILES
     "$XTASK" files check --folder $FILES --list "$list" --seed "$1" >/run/files.log 2>&1 || die "files: $(tail -n 6 /run/files.log)"
     rows_check
@@ -157,13 +164,13 @@ after_the_cut() { # CUT
 
 rounds() { # twill|zoned|md CUTS SEED
     who=$1 seed=$3
-    local cut answer start flushed mib=32
+    local cut first=$3 type answer start flushed mib=32
     [[ $who != zoned ]] || mib=64 # of which a third is reserve, metadata and zones in use
     state=/run/raw.state list=/run/files.list committed=/run/rows rows_seen=0
     drives_begin $mib
     plug
     first_time
-    for ((cut = $3; cut < $3 + $2; cut++)); do
+    for ((cut = first; cut < first + $2; cut++)); do
         start=$SECONDS
         : >$list
         : >$committed
@@ -177,7 +184,7 @@ rounds() { # twill|zoned|md CUTS SEED
         after_the_cut $cut
         whole
         flushed=$(sed -n 's/ flushed files.*//p' /run/files.log | tail -n 1)
-        say "cut $cut: ${answer#ok }, $flushed flushed files, $rows_seen committed rows ($((SECONDS - start)) s)"
+        say "cut $cut, $type: ${answer#ok }, $flushed flushed files, $rows_seen committed rows ($((SECONDS - start)) s)"
         jq -nc --arg who "$who" --argjson seed $cut --arg lost "${answer#ok }" --argjson files "${flushed:-0}" --argjson rows "$rows_seen" \
             '{who: $who, seed: $seed, lost: $lost, files: $files, rows: $rows}' | sed 's/^/JSON /'
     done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# vm: --mem 3G --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14,logical_block_size=4096,ms=64 --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14 --mod null_blk,configfs,ublk_drv,xfs,ext4 --timeout 600
+# vm: --mem 3G --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14,logical_block_size=4096,ms=64 --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14 --mod null_blk,configfs,ublk_drv,xfs,ext4 --timeout 2400
 # takes: 110 s
 # zoned.sh: zoned arrays as a whole: made, served, killed under load and stopped, on emulated NVMe namespaces with and without
 # metadata, on the kernel's null_blk, and on files with software zones; fio verifies, ext4 and xfs are checked.
@@ -58,24 +58,32 @@ wrote_and_read() { # fio writes and verifies, the server stops, and the next one
     cmp "$scratch/before" "$scratch/after" || die "a stop changed what is read"
 }
 
-killed_under_load() { # ROUNDS: a file system on the device of a server that is killed, and serves again
-    local round load
+killed_under_load() { # ROUNDS ext4|xfs: copies, SQLite and fio on a file system, on the device of a server that is killed, and serves again
+    local round load database fio
+    dmesg --clear # kernel messages from here on belong to this case
+    local -A make=([ext4]="mkfs.ext4 -q -F" [xfs]="mkfs.xfs -q -f --unsupported") check=([ext4]="e2fsck -fn" [xfs]="xfs_repair -n")
     serve_block "${members[@]}"
-    mkfs.ext4 -q -F $device >"$scratch/made" 2>&1 || die "mkfs.ext4: $(<"$scratch/made")"
+    ${make[$2]} $device >"$scratch/made" 2>&1 || die "${make[$2]}: $(<"$scratch/made")"
     mkdir -p "$scratch/mnt"
     for ((round = 0; round < $1; round++)); do
         mount $device "$scratch/mnt"
         rm -rf "$scratch"/mnt/[0-9]* "$scratch/enough"
         copy_until_enough & load=$!
+        rows 20 & database=$!
+        file_fio "$scratch/mnt/fio" 2 & fio=$!
         wait_for "a copy" test -d "$scratch/mnt/0"
         kill_server
         options='' serve_block "${members[@]}"
         : >"$scratch/enough"
-        wait $load || die "cp saw the kill"
+        wait $load || die "cp saw the kill: $(dmesg | tail -n 20)"
+        wait $database || die "sqlite3 saw the kill: $(dmesg | tail -n 20)"
+        wait $fio || die "fio saw the kill: $(dmesg | tail -n 20)"
         copies_are_whole $device
+        rows_are_whole 20
         umount "$scratch/mnt"
-        e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(tail -n 20 "$scratch/fsck")"
+        ${check[$2]} $device >"$scratch/fsck" 2>&1 || die "${check[$2]}: $(tail -n 20 "$scratch/fsck")"
     done
+    no_errors
     stop_array
 }
 
@@ -84,7 +92,7 @@ on_namespaces_with_metadata() {
     array_made "written by appends, metadata out of band"
     wrote_and_read
     stop_array
-    killed_under_load 1
+    killed_under_load 1 ext4
 }
 
 on_namespaces_without_metadata() {
@@ -103,7 +111,7 @@ in_order_on_null_blk() {
     array_made "written in order, metadata in band"
     wrote_and_read
     stop_array
-    killed_under_load 1
+    killed_under_load 1 ext4
     null_blks_gone
 }
 
@@ -162,27 +170,24 @@ a_drive_that_holds_something_needs_force() {
 xfs_on_files() {
     make_members 4 512M
     array_made "of software" --metadata zoned --zone-size 4M
+    killed_under_load 1 xfs
     serve_block "${members[@]}"
-    mkfs.xfs -q -f $device >"$scratch/made" 2>&1 || die "mkfs.xfs: $(<"$scratch/made")"
-    mkdir -p "$scratch/mnt"
     mount $device "$scratch/mnt"
-    cp -r $TREE "$scratch/mnt/0"
-    sync -f "$scratch/mnt"
-    kill_server
-    serve_block "${members[@]}"
-    copies_are_whole $device
+    cp -r $TREE "$scratch/mnt/trimmed"
+    rm -r "$scratch/mnt/trimmed"
     fstrim "$scratch/mnt"
+    copies_are_whole $device
     umount "$scratch/mnt"
     xfs_repair -n $device >"$scratch/fsck" 2>&1 || die "xfs_repair: $(tail -n 20 "$scratch/fsck")"
     stop_array
 }
 
-many_kills() { namespaces_with 4096; array_made "appends" --force; killed_under_load 8; }
+many_kills() { namespaces_with 4096; array_made "appends" --force; killed_under_load 8 ext4; }
 
-many_kills_in_software_zones() {
+many_kills_in_software_zones() { # ext4|xfs
     make_members 4 256M
-    array_made "of software" --metadata zoned --zone-size 2M
-    killed_under_load 50
+    array_made "of software" --metadata zoned --zone-size 2M --open-small 2 --open-large 2
+    killed_under_load 50 "$1"
 }
 
 run_case "appends with metadata: fio, ext4, kill -9" on_namespaces_with_metadata
@@ -192,5 +197,6 @@ run_case "null_blk: zones turn read-only and offline" zones_wear_out_under_an_ar
 run_case "a drive that holds something needs --force" a_drive_that_holds_something_needs_force
 run_case "xfs on files with software zones, kill -9" xfs_on_files
 long_case "ext4 over appends through eight kills" many_kills
-long_case "ext4 over software zones through fifty kills" many_kills_in_software_zones
+long_case "ext4 over software zones through fifty kills" many_kills_in_software_zones ext4
+long_case "xfs over software zones through fifty kills" many_kills_in_software_zones xfs
 summary
