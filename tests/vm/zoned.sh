@@ -1,5 +1,5 @@
 #!/bin/bash
-# vm: --mem 3G --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14,logical_block_size=4096,ms=64 --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14 --mod null_blk,configfs,ublk_drv,xfs,ext4 --timeout 2400
+# vm: --mem 3G --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14,logical_block_size=4096,ms=64 --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14 --mod null_blk,configfs,ublk_drv,xfs,ext4 --timeout 4000
 # takes: 110 s
 # zoned.sh: zoned arrays as a whole: made, served, killed under load and stopped, on emulated NVMe namespaces with and without
 # metadata, on the kernel's null_blk, and on files with software zones; fio verifies, ext4 and xfs are checked.
@@ -197,6 +197,6 @@ run_case "null_blk: zones turn read-only and offline" zones_wear_out_under_an_ar
 run_case "a drive that holds something needs --force" a_drive_that_holds_something_needs_force
 run_case "xfs on files with software zones, kill -9" xfs_on_files
 long_case "ext4 over appends through eight kills" many_kills
-long_case "ext4 over software zones through fifty kills" many_kills_in_software_zones ext4
-long_case "xfs over software zones through fifty kills" many_kills_in_software_zones xfs
+CASE_SECONDS=1500 long_case "ext4 over software zones through fifty kills" many_kills_in_software_zones ext4
+CASE_SECONDS=1500 long_case "xfs over software zones through fifty kills" many_kills_in_software_zones xfs
 summary

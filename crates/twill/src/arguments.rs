@@ -14,6 +14,7 @@ use nvme_tcp::names::Nqn;
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
 use crate::commands::correct_size::CorrectSizeArguments;
+use crate::commands::monitor::MonitorArguments;
 use crate::commands::pages::{CompletionsArguments, ManPagesArguments};
 use crate::commands::rename::RenameArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
@@ -160,6 +161,8 @@ pub enum Command {
     Scrub(ScrubArguments),
     /// Say what happened to a served array, one event a line.
     Events(EventsArguments),
+    /// Tell people and programs what happens to the arrays of this machine: by mail, over the web, by a program.
+    Monitor(MonitorArguments),
     /// Give an array that is not served another name.
     Rename(RenameArguments),
     /// Make devices members of no array, as mdadm --zero-superblock does.

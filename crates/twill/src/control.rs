@@ -6,7 +6,7 @@ mod folders;
 mod protocol;
 mod server;
 
-pub use client::{Client, Which, connect, served};
+pub use client::{Client, Which, connect, served, sockets};
 pub use folders::{file_name, own_folder, state_folder};
 pub use protocol::CallError;
 pub use server::{Handler, Server, answer_line};

@@ -27,8 +27,7 @@ const SHARED: [&str; 13] = [
 ];
 
 /// Words that begin a line of mdadm's, dashes left out, and that Twill has not.
-const MDADM_ONLY: [&str; 8] =
-    ["grow", "monitor", "follow", "manage", "incremental", "build", "query", "wait"];
+const MDADM_ONLY: [&str; 7] = ["grow", "follow", "manage", "incremental", "build", "query", "wait"];
 
 /// What to type instead of these words, which follow the program's name. None if they are not mdadm's. `is_there` says whether a
 /// path exists: an md device that does may be a member.
@@ -71,7 +70,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     /// Lines of mdadm's, `mdadm` left out, and what to type; the lines that an operator types first.
-    const BOOK: [(&str, &[&str]); 67] = [
+    const BOOK: [(&str, &[&str]); 69] = [
         (
             "--create /dev/md0 --level=5 --raid-devices=3 /dev/sda /dev/sdb /dev/sdc",
             &["twill create --name md0 --level 5 --raid-devices 3 /dev/sda /dev/sdb /dev/sdc"],
@@ -182,8 +181,10 @@ mod tests {
         ),
         ("/dev/md0 --replace /dev/sda", &["twill replace --array md0 /dev/sda"]),
         ("--grow /dev/md0 --add /dev/sdd", &["twill add --array md0 /dev/sdd"]),
-        ("--monitor --scan --daemonise --mail=root", &["twill events --follow"]),
-        ("-F --delay=60 /dev/md0", &["twill events --follow md0"]),
+        ("--monitor --scan --daemonise --mail=root", &["twill monitor --mail root"]),
+        ("-F --delay=60 /dev/md0", &["twill monitor --interval 60s"]),
+        ("--follow --oneshot --test --scan --alert=/bin/tell", &["twill monitor --program /bin/tell --test"]),
+        ("--monitor --scan --oneshot", &["twill monitor --once"]),
         ("--wait /dev/md0", &["twill status --wait md0"]),
         ("-W /dev/md0", &["twill status --wait md0"]),
         ("--action=check /dev/md0", &["twill check --no-wait md0"]),

@@ -11,6 +11,7 @@ pub mod examine;
 mod host_access;
 pub mod list;
 pub mod members;
+pub mod monitor;
 pub mod output;
 pub mod pages;
 pub mod rename;

@@ -55,13 +55,25 @@ impl Client {
     /// # Errors
     /// [`ExitKind::NotFound`] if there is no server; [`ExitKind::IoError`] if it does not answer, or what it says.
     pub fn ask_briefly<T: DeserializeOwned>(path: &Path, method: &str) -> Result<T, Failure> {
+        Self::ask_briefly_for(path, method, Value::Null)
+    }
+
+    /// The same of a method with parameters.
+    ///
+    /// # Errors
+    /// As [`Client::ask_briefly`].
+    pub fn ask_briefly_for<T: DeserializeOwned>(
+        path: &Path,
+        method: &str,
+        params: Value,
+    ) -> Result<T, Failure> {
         let mut client = Self::connect(path)?;
         let stream = client.stream.get_ref();
         stream
             .set_read_timeout(Some(BRIEF))
             .and_then(|()| stream.set_write_timeout(Some(BRIEF)))
             .map_err(|error| Failure::from_io("ask", path, &error))?;
-        client.ask(method, Value::Null)
+        client.ask(method, params)
     }
 
     /// Calls a method and waits for its answer as long as it takes.
@@ -194,19 +206,24 @@ fn is_called(socket: &Path, word: &str) -> bool {
 
 /// Name and control socket of every array that is served where servers put their sockets.
 pub fn served() -> Vec<(String, PathBuf)> {
-    let mut served = Vec::new();
+    sockets().into_iter().filter(|(_, path)| answers(path)).collect()
+}
+
+/// Name and control socket of every array whose server put one there. One that was killed has left it.
+pub fn sockets() -> Vec<(String, PathBuf)> {
+    let mut sockets = Vec::new();
     for folder in folders() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             let is_socket = path.extension().is_some_and(|extension| extension == "sock");
             let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
-            if let (true, Some(name)) = (is_socket && answers(&path), name) {
-                served.push((name, path));
+            if let (true, Some(name)) = (is_socket, name) {
+                sockets.push((name, path));
             }
         }
     }
-    served.sort();
-    served
+    sockets.sort();
+    sockets
 }
 
 /// Whether a server listens. A busy one counts: without it, a command that names no array would go to the only other server.

@@ -46,7 +46,7 @@ pub struct Line {
 }
 
 /// mdadm's options: the long name, other long names of it, and whether a value follows.
-const OPTIONS: [(&str, &[&str], bool); 71] = [
+const OPTIONS: [(&str, &[&str], bool); 74] = [
     ("create", &[], false),
     ("assemble", &[], false),
     ("build", &[], false),
@@ -117,7 +117,10 @@ const OPTIONS: [(&str, &[&str], bool); 71] = [
     ("write-journal", &[], true),
     ("backup-file", &[], true),
     ("array-size", &[], true),
-    ("mail", &["program", "alert", "delay", "increment", "pid-file"], true),
+    ("mail", &[], true),
+    ("program", &["alert"], true),
+    ("delay", &[], true),
+    ("increment", &["pid-file"], true),
 ];
 
 /// Options that decide the mode, wherever they stand.
@@ -177,7 +180,7 @@ fn long_of(letter: char, mode: Option<Mode>) -> Option<&'static str> {
         'x' => "spare-devices",
         'c' if makes => "chunk",
         'c' => "config",
-        'p' if mode == Some(Mode::Monitor) => "mail",
+        'p' if mode == Some(Mode::Monitor) => "program",
         'p' => "layout",
         'e' => "metadata",
         'z' => "size",
@@ -187,7 +190,8 @@ fn long_of(letter: char, mode: Option<Mode>) -> Option<&'static str> {
         'u' => "uuid",
         'm' if mode == Some(Mode::Monitor) => "mail",
         'm' => "super-minor",
-        'd' | 'i' => "mail",
+        'd' => "delay",
+        'i' => "increment",
         'y' => "syslog",
         '1' => "oneshot",
         'U' => "update",

@@ -185,11 +185,19 @@ fn assemble(line: &Line, phrase: &mut Phrase) {
 }
 
 fn monitor(line: &Line, phrase: &mut Phrase) {
-    let mut words = vec!["twill", "events"];
-    words.extend((!line.has("oneshot") && !line.has("test")).then_some("--follow"));
-    words.extend(line.first_place().map(array_name));
-    phrase.line(&words);
-    phrase.note("Twill sends no mail yet: give `twill events --follow --json` to a program; a daemon logs its events to the journal too");
+    let mut words = vec!["twill".to_owned(), "monitor".to_owned()];
+    for (theirs, ours) in [("mail", "--mail"), ("program", "--program")] {
+        words.extend(line.value(theirs).into_iter().flat_map(|value| [ours.to_owned(), value.to_owned()]));
+    }
+    words
+        .extend(line.value("delay").into_iter().flat_map(|delay| ["--interval".into(), format!("{delay}s")]));
+    match (line.has("test"), line.has("oneshot")) {
+        (true, _) => words.push("--test".into()), // mdadm's goes on for ever where it is not to look once
+        (false, true) => words.push("--once".into()),
+        (false, false) => {}
+    }
+    phrase.line(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    phrase.note("it tells of all arrays of this machine, in the foreground; twill-monitor.service runs it from boot on");
 }
 
 fn grow(line: &Line, phrase: &mut Phrase) {
