@@ -117,7 +117,7 @@ in_order_on_null_blk() {
 
 wears_out() { # NUMBER readonly|offline CONDITION: a zone of a null_blk, behind the superblock log, that is in this condition
     local start
-    start=$(blkzone report "/dev/nullb$1" | awk -F'[ ,]+' -v condition="($3)" 'NR > 2 && index($0, condition) { print $3; exit }')
+    start=$(blkzone report "/dev/nullb$1" | awk -F'[ ,]+' -v condition="($3)" 'NR > 2 && !found && index($0, condition) { print $3; found = 1 }')
     [[ -n $start ]] || die "no zone of /dev/nullb$1 is $3: $(blkzone report "/dev/nullb$1")"
     echo $((start)) >"/sys/kernel/config/nullb/nullb$1/zone_$2"
 }

@@ -9,9 +9,15 @@ use crate::members::load::Loads;
 const BUCKETS_IN_A_DOUBLING: u64 = 8;
 const BUCKETS: usize = 64 * BUCKETS_IN_A_DOUBLING as usize;
 
+/// The least bound that is shown, and how many are: up to 68 s.
+const SHOWN_MIN_NS: u64 = 1 << 10;
+const SHOWN_BOUNDS: usize = 27;
+
 /// Latencies of requests since the start, by bucket, shared by all shards. Counts only while measuring is on.
 pub struct Foreground {
     wanted: AtomicBool,
+    /// Somebody looks at them whether or not there is a budget.
+    is_shown: AtomicBool,
     buckets: Box<[AtomicU64]>,
 }
 
@@ -23,15 +29,22 @@ impl Default for Foreground {
     fn default() -> Self {
         Foreground {
             wanted: AtomicBool::new(false),
+            is_shown: AtomicBool::new(false),
             buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
 
 impl Foreground {
-    /// Sets whether latencies are measured from now on.
+    /// Sets whether latencies are measured from now on, for a budget.
     pub fn measure(&self, wanted: bool) {
-        self.wanted.store(wanted, Relaxed);
+        self.wanted.store(wanted || self.is_shown.load(Relaxed), Relaxed);
+    }
+
+    /// Latencies are measured from now on, for people to see.
+    pub fn show(&self) {
+        self.is_shown.store(true, Relaxed);
+        self.wanted.store(true, Relaxed);
     }
 
     /// A request begins: the time, if latencies are measured.
@@ -55,6 +68,18 @@ impl Foreground {
 }
 
 impl Latencies {
+    /// Requests of less than a power of two nanoseconds, from 1 us on, and not of less than the one before: bound and count. The last
+    /// bound is all ones, for what took longer.
+    pub fn by_powers_of_two(&self) -> Vec<(u64, u64)> {
+        let bounds = (0..SHOWN_BOUNDS).map(|doubling| SHOWN_MIN_NS << doubling).chain([u64::MAX]);
+        let mut counts: Vec<(u64, u64)> = bounds.map(|bound| (bound, 0)).collect();
+        for (bucket, count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let at = counts.partition_point(|(bound, _)| *bound < upper_ns(bucket)).min(SHOWN_BOUNDS);
+            counts[at].1 += count;
+        }
+        counts
+    }
+
     /// Requests and their 99th percentile since `before`.
     pub fn since(&self, before: &Latencies) -> (u64, u64) {
         let old = |bucket: usize| before.0.get(bucket).copied().unwrap_or(0);
@@ -81,7 +106,8 @@ fn bucket(ns: u64) -> usize {
 /// The exclusive upper bound of a bucket, in nanoseconds.
 fn upper_ns(bucket: usize) -> u64 {
     let (doubling, part) = (bucket as u64 / BUCKETS_IN_A_DOUBLING, bucket as u64 % BUCKETS_IN_A_DOUBLING);
-    (BUCKETS_IN_A_DOUBLING + part + 1) << doubling.saturating_sub(3).min(60)
+    let bound = u128::from(BUCKETS_IN_A_DOUBLING + part + 1) << doubling.saturating_sub(3);
+    u64::try_from(bound).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -94,6 +120,20 @@ mod tests {
             let upper_ns = upper_ns(bucket(ns));
             assert!(upper_ns > ns && (ns < 8 || upper_ns <= ns + ns / 8 + 1), "{ns}: {upper_ns}");
         }
+    }
+
+    #[test]
+    fn latencies_are_shown_by_powers_of_two() {
+        let foreground = Foreground::default();
+        for ns in [3, 900, 1023, 1024, 1500, 80_000, 1 << 30, 1 << 40, u64::MAX] {
+            foreground.buckets[bucket(ns)].fetch_add(1, Relaxed);
+        }
+        let shown = foreground.latencies().by_powers_of_two();
+        let bounds: Vec<u64> = shown.iter().map(|(bound, _)| *bound).collect();
+        let expected = (10..10 + SHOWN_BOUNDS).map(|bit| 1 << bit).chain([u64::MAX]);
+        assert_eq!(bounds, expected.collect::<Vec<u64>>());
+        let counts: Vec<(u64, u64)> = shown.into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counts, [(1 << 10, 3), (1 << 11, 2), (1 << 17, 1), (1 << 31, 1), (u64::MAX, 2)]);
     }
 
     #[test]

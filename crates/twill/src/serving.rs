@@ -31,6 +31,7 @@ pub mod zoned;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use engine::foreground::Latencies;
 use host::array::HostArray;
 use host::shard::Shards;
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,21 @@ impl Serving {
             ..gathered
         };
         ArrayStatus { state: state(&status).join(", "), ..status }
+    }
+
+    /// Measures from now on how long requests take.
+    pub fn show_latencies(&self) {
+        if let ServedArray::InPlace(array) = &self.array {
+            array.host.shared.foreground.show();
+        }
+    }
+
+    /// How long requests took since then. None: requests of a zoned array are not measured.
+    pub fn latencies(&self) -> Option<Latencies> {
+        match &self.array {
+            ServedArray::InPlace(array) => Some(array.host.shared.foreground.latencies()),
+            ServedArray::Zoned(_) => None,
+        }
     }
 
     /// Events after the one with number `since`.

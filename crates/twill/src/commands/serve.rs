@@ -5,6 +5,7 @@ mod background;
 mod control;
 mod cost;
 mod ending;
+mod metrics;
 mod picked;
 mod remotes;
 mod signals;
@@ -113,6 +114,11 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if let Err(error) = remotes::look_after(Arc::clone(&controlled)) {
         tracing::warn!("members that come back are not taken back by themselves: {error}");
     }
+    if let Some(address) = arguments.metrics
+        && let Err(error) = metrics::answer(address, Arc::clone(&controlled))
+    {
+        tracing::warn!(%address, "there are no metrics: {error}");
+    }
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
         background::announce(&announcement)?;
@@ -165,7 +171,10 @@ fn check_options(arguments: &ServeArguments) -> Result<(), Failure> {
 fn check_places(arguments: &ServeArguments, nvme_tcp: Option<&NvmeTcpOptions>) -> Result<(), Failure> {
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
     let over_nvme_tcp = nvme_tcp.iter().flat_map(|options| &options.listen);
-    check_addresses(arguments.tcp.iter().chain(over_nvme_tcp))
+    if let Some(address) = arguments.metrics.filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!("{address}: whoever reaches this address can read the array's metrics");
+    }
+    check_addresses(arguments.tcp.iter().chain(over_nvme_tcp).chain(&arguments.metrics))
 }
 
 /// Starts to serve, and waits for members that a killed server still holds. That server may have written after the choice was

@@ -13,6 +13,7 @@ mod examine;
 mod keeping;
 mod kill;
 mod lost_in_resync;
+mod metrics;
 mod monitor;
 mod nbd;
 mod output;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 
 use engine::array::scrub::ScrubRequest;
+use engine::foreground::Latencies;
 use engine::mismatch::ScrubMode;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
@@ -151,6 +152,19 @@ impl Controlled {
     /// [`ExitKind::NotFound`] once it is being stopped.
     pub fn status(&self) -> Result<ArrayStatus, Failure> {
         self.with(|serving| Ok(serving.status()))
+    }
+
+    /// Measures from now on how long requests take.
+    pub fn show_latencies(&self) {
+        let _stopped = self.with(|serving| {
+            serving.show_latencies();
+            Ok(())
+        });
+    }
+
+    /// How long requests took since then. None: it is being stopped, or this kind of array does not measure it.
+    pub fn latencies(&self) -> Option<Latencies> {
+        self.with(|serving| Ok(serving.latencies())).ok().flatten()
     }
 
     /// Takes back members on other machines that were lost and are there again.

@@ -1,0 +1,100 @@
+//! `serve --metrics`: the state of an array for Prometheus, and whether it serves, over HTTP.
+//!
+//! One thread answers. What it says is gathered at each request, as for `status`, and never waited for longer than callers wait.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use engine::foreground::Latencies;
+use tokio::sync::Semaphore;
+
+use self::scrape::text;
+use super::Controlled;
+use crate::failure::Failure;
+use crate::status::ArrayStatus;
+
+mod scrape;
+
+/// How long one answer may take: Prometheus waits ten seconds.
+const TIME_LIMIT: Duration = Duration::from_secs(3);
+/// Answers that are gathered at once. Where a member hangs, so does each of them.
+const AT_ONCE: usize = 4;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+struct Metrics {
+    array: Arc<Controlled>,
+    permits: Arc<Semaphore>,
+}
+
+/// Answers at an address until the program ends.
+///
+/// # Errors
+/// The address is taken, or there are no threads left.
+pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
+    array.show_latencies();
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let metrics = Arc::new(Metrics { array, permits: Arc::new(Semaphore::new(AT_ONCE)) });
+    let routes = Router::new().route("/metrics", get(metrics_page)).route("/health", get(health_page));
+    thread::Builder::new().name("metrics".into()).spawn(move || {
+        let served = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            axum::serve(listener, routes.with_state(metrics)).await
+        });
+        if let Err(error) = served {
+            tracing::warn!(%address, %error, "there are no metrics any more");
+        }
+    })?;
+    Ok(())
+}
+
+async fn metrics_page(State(metrics): State<Arc<Metrics>>) -> Response {
+    match metrics.gathered().await {
+        Ok((status, latencies)) => {
+            ([(header::CONTENT_TYPE, OPEN_METRICS)], text(status, latencies)).into_response()
+        }
+        Err(words) => (StatusCode::SERVICE_UNAVAILABLE, words).into_response(),
+    }
+}
+
+/// Whether clients are served, for a load balancer or a container: 200 also where members are missing.
+async fn health_page(State(metrics): State<Arc<Metrics>>) -> Response {
+    match metrics.gathered().await {
+        Ok((status, _)) if status.failed => {
+            (StatusCode::SERVICE_UNAVAILABLE, status.state + "\n").into_response()
+        }
+        Ok((status, _)) => (status.state + "\n").into_response(),
+        Err(words) => (StatusCode::SERVICE_UNAVAILABLE, words).into_response(),
+    }
+}
+
+impl Metrics {
+    async fn gathered(&self) -> Result<(ArrayStatus, Option<Latencies>), String> {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            return Err("earlier requests are not answered yet: a member may hang\n".to_owned());
+        };
+        let array = Arc::clone(&self.array);
+        let gather = tokio::task::spawn_blocking(move || {
+            let gathered = array.status().map(|status| (status, array.latencies()));
+            drop(permit); // not before, however long it takes
+            gathered
+        });
+        match tokio::time::timeout(TIME_LIMIT, gather).await {
+            Err(_) => Err(format!(
+                "the array does not answer within {} s: a member may hang\n",
+                TIME_LIMIT.as_secs()
+            )),
+            Ok(Err(error)) => Err(format!("{error}\n")),
+            Ok(Ok(gathered)) => gathered.map_err(|failure: Failure| failure.message + "\n"),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `serve --metrics`, asked over HTTP as Prometheus asks.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::nbd::Client;
+use crate::world::World;
+
+/// An address that is free.
+fn address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
+}
+
+/// Status line and body of a page.
+fn page(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).expect("an HTTP server");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: twill\r\nconnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: {answer:?}"));
+    (head.lines().next().expect("a status").to_owned(), body.to_owned())
+}
+
+/// The value of the only sample of a metric, or of the one with this label.
+fn value(text: &str, metric: &str, label: &str) -> f64 {
+    let samples: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            line.strip_prefix(metric).is_some_and(|rest| rest.starts_with('{')) && line.contains(label)
+        })
+        .collect();
+    let [sample] = samples[..] else { panic!("{} samples of {metric} {label} in {text}", samples.len()) };
+    sample.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+}
+
+#[test]
+fn prometheus_sees_requests_members_and_a_rebuild() {
+    let world = World::new();
+    let members = world.array(4);
+    let address = address();
+    let server = world.serve(&["--metrics", &address.to_string()], &members);
+    let mut client = Client::connect(&world.path("nbd.sock")).expect("an export");
+    for block in 0..16 {
+        assert_eq!(client.write(block * 4096, &[7; 4096], 0).expect("a reply"), 0);
+    }
+    let (status, text) = page(address, "/metrics");
+    assert!(status.contains("200"), "{status}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    for label in ["array=\"test\"", "uuid=\"", "level=\"raid5\"", "state=\"in-sync\""] {
+        assert!(text.contains(label), "no {label} in {text}");
+    }
+    assert!((value(&text, "twill_writes_total", "") - 16.0).abs() < 0.5, "{text}");
+    assert!((value(&text, "twill_write_bytes_total", "") - 65536.0).abs() < 0.5);
+    assert!(value(&text, "twill_request_duration_seconds_count", "") >= 16.0);
+    assert!(value(&text, "twill_request_duration_seconds_bucket", "+Inf") >= 16.0);
+    assert!(value(&text, "twill_array_degraded", "").abs() < 0.5);
+    server.twill(&["fail", "m1"]).succeeds();
+    let (_, text) = page(address, "/metrics");
+    assert!((value(&text, "twill_array_degraded", "") - 1.0).abs() < 0.5);
+    assert!((value(&text, "twill_array_members_working", "") - 3.0).abs() < 0.5);
+    assert!((value(&text, "twill_member_state", "state=\"failed\"") - 1.0).abs() < 0.5, "{text}");
+    let (status, body) = page(address, "/health");
+    assert!(status.contains("200") && body.contains("degraded"), "{status} {body}");
+    assert!(page(address, "/nothing").0.contains("404"));
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn an_address_that_is_taken_is_refused_before_anything_is_written() {
+    let world = World::new();
+    let members = world.array(4);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    world.refused(
+        9,
+        &["cannot listen at", &address],
+        &["serve", "--unix", "nbd.sock", "--metrics", &address],
+        &members,
+    );
+    world.refused(2, &["--metrics"], &["serve", "--unix", "nbd.sock", "--metrics", "nowhere"], &members);
+}
+
+#[test]
+fn a_zoned_array_has_metrics_of_its_zones() {
+    let world = World::new();
+    let members: Vec<String> = (0..4).map(|i| world.member(&format!("z{i}"), 64 << 20)).collect();
+    let create = ["create", "--metadata", "zoned", "--zone-size", "1M", "--level", "5", "--name", "test"];
+    world.twill(&create, &members).succeeds();
+    let address = address();
+    let server = world.serve(&["--metrics", &address.to_string()], &members);
+    let (_, text) = page(address, "/metrics");
+    assert!(value(&text, "twill_zones_free", "") > 10.0, "{text}");
+    assert!(value(&text, "twill_write_amplification_ratio", "") >= 1.0, "{text}");
+    assert!(!text.contains("twill_request_duration"), "requests of a zoned array are not measured: {text}");
+    server.stop();
+}
