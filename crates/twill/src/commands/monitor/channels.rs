@@ -11,6 +11,7 @@ use std::time::Duration;
 use lettre::message::Mailbox;
 use lettre::{Message, SendmailTransport, Transport as _};
 use serde::Serialize;
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::alert::Alert;
 use crate::exit::ExitKind;
@@ -183,8 +184,13 @@ fn text(batch: &Batch) -> String {
 }
 
 fn post(url: &str, batch: &Batch) -> Result<(), String> {
-    let agent: ureq::Agent =
-        ureq::Agent::config_builder().timeout_global(Some(WEB_TIME_LIMIT)).build().into();
+    // The machine's own certificates: a server at home may have one that no list of the web knows.
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::PlatformVerifier)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build();
+    let config = ureq::Agent::config_builder().timeout_global(Some(WEB_TIME_LIMIT)).tls_config(tls).build();
+    let agent = ureq::Agent::from(config);
     agent.post(url).send_json(batch).map(|_| ()).map_err(|error| error.to_string())
 }
 
