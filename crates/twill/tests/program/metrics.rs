@@ -1,5 +1,6 @@
 //! `serve --metrics`, asked over HTTP as Prometheus asks.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -66,6 +67,45 @@ fn prometheus_sees_requests_members_and_a_rebuild() {
     assert!(page(address, "/nothing").0.contains("404"));
     drop(client);
     server.stop();
+}
+
+/// Names of metrics in a text.
+fn names(text: &str) -> BTreeSet<&str> {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .filter(|word| word.starts_with("twill_"))
+        .collect()
+}
+
+/// Every metric that the board for Grafana shows is there, of an array in place or of a zoned one.
+#[test]
+fn the_board_shows_what_there_is() {
+    let board = include_str!("../../../../packaging/grafana/twill.json");
+    let world = World::new();
+    let members: Vec<String> = (0..4).map(|i| world.member(&format!("z{i}"), 64 << 20)).collect();
+    let create = ["create", "--metadata", "zoned", "--zone-size", "1M", "--level", "5", "--name", "test"];
+    world.twill(&create, &members).succeeds();
+    let mut texts = Vec::new();
+    let zoned = address();
+    let server = world.serve(&["--metrics", &zoned.to_string()], &members);
+    texts.push(page(zoned, "/metrics").1);
+    server.stop();
+    let world = World::new();
+    let members: Vec<String> = (0..4).map(|i| world.member(&format!("m{i}"), 1 << 30)).collect();
+    let create = ["create", "--level", "5", "--name", "test", "--chunk", "64K"];
+    world.twill(&create, &members).succeeds();
+    let in_place = address();
+    let server = world.serve(&["--metrics", &in_place.to_string()], &members);
+    // A recovery that is not done for a while.
+    server.twill(&["set", "--rate", "1M"]).succeeds();
+    server.twill(&["fail", "m1"]).succeeds();
+    world.member("m9", 1 << 30);
+    server.twill(&["add", "m9"]).succeeds();
+    server.wait_for("a recovery", |status| !status["rebuild"].is_null());
+    texts.push(page(in_place, "/metrics").1);
+    server.stop();
+    let there = texts.concat();
+    let absent: Vec<&str> = names(board).difference(&names(&there)).copied().collect();
+    assert_eq!(absent, [] as [&str; 0], "{there}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lettre::message::Mailbox;
+use lettre::message::{Mailbox, SinglePart};
 use lettre::{Message, SendmailTransport, Transport as _};
 use serde::Serialize;
 use ureq::tls::{RootCerts, TlsConfig};
@@ -161,7 +161,7 @@ fn mail(to: &Mailbox, sendmail: &Path, batch: &Batch) -> Result<(), String> {
         .from(from)
         .to(to.clone())
         .subject(subject)
-        .body(text(batch))
+        .singlepart(SinglePart::plain(text(batch)))
         .map_err(|error| error.to_string())?;
     SendmailTransport::new_with_command(sendmail)
         .send(&message)
