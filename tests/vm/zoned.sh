@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14,logical_block_size=4096,ms=64 --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14 --mod null_blk,configfs,ublk_drv,xfs,ext4 --timeout 4000
-# takes: 110 s
+# takes: 140 s
 # zoned.sh: zoned arrays as a whole: made, served, killed under load and stopped, on emulated NVMe namespaces with and without
 # metadata, on the kernel's null_blk, and on files with software zones; fio verifies, ext4 and xfs are checked.
 set -euo pipefail

@@ -72,8 +72,14 @@ fn a_creation_that_is_interrupted_is_one_document() {
     let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 256 << 30)).collect();
     // In the data: a resync is due. Of so much it is not over before it is seen, however busy the machine is.
     world.write("m0", 1 << 30, b"something");
-    let mut process = world
-        .command()
+    // A job of a shell without job control ignores interrupts, and so would all that it starts.
+    let Some(env) = tool("env") else { return };
+    let twill = world.command();
+    let mut process = Command::new(env)
+        .arg("--default-signal=INT")
+        .arg(twill.get_program())
+        .envs(twill.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(world.folder.path())
         .args(["create", "--level", "5", "--force", "--wait", "--json"])
         .args(&members)
         .stdout(Stdio::piped())
