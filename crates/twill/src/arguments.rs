@@ -364,8 +364,8 @@ pub struct ServeArguments {
     /// --unix or --tcp say so too. No host may connect until --allow-host names it.
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = nvme_address)]
     pub nvme_tcp: Vec<SocketAddr>,
-    /// Answer Prometheus at this address, under /metrics, and say under /health whether clients are served. Whoever reaches the address
-    /// can read them.
+    /// Answer Prometheus at this address, under /metrics, and say under /health whether clients are served. There is no
+    /// password.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     pub metrics: Option<SocketAddr>,
     /// Name of the subsystem that NVMe/TCP hosts connect to [default: one made of the array's UUID].

@@ -1,8 +1,8 @@
-//! Files that a server writes beside its array: the pid file and the log. Neither ever overwrites a member, and the pid file
-//! overwrites nothing but a process number.
+//! Files that the program writes beside its arrays: the pid file, the log, and what outlives a server. Neither of the first two ever
+//! overwrites a member, and the pid file overwrites nothing but a process number.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -131,4 +131,19 @@ fn check_no_member(option: &str, path: &Path, members: &[PathBuf]) -> Result<(),
 fn is_taken(option: &str, path: &Path, what: &str) -> Failure {
     let failure = Failure::new(ExitKind::MemberInUse, format!("{option} {}: it {what}", path.display()));
     failure.help("nothing was written to it; name another file")
+}
+/// Puts these contents in the place of a file, and makes its folder where there is none. After a crash, of the machine too, the
+/// file is the old one or the new one, whole.
+///
+/// # Errors
+/// What the system says. The old file is there.
+pub fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let making = path.with_extension("new");
+    let mut file = File::create(&making)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&making, path)?;
+    File::open(folder)?.sync_all()
 }

@@ -41,7 +41,7 @@ use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
 use crate::words::status::state;
-pub use clock::now_unix_s;
+pub use clock::{now_unix_ms, now_unix_s};
 use event_log::EventLog;
 pub use exports::Exports;
 pub use managed::ManagedArray;

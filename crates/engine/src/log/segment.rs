@@ -387,7 +387,7 @@ impl Segment {
     }
 }
 
-/// Rows of a record that is to have `wanted` of them and has room for so many. Out of band, as many as one command may move.
+/// Rows of a record: `wanted`, as far as there is `room`. Out of band, a number whose metadata one command may move.
 pub fn rows_of(carrier: Carrier, wanted: u32, room: u32) -> u32 {
     let unit = (METADATA_SECTOR_BYTES / OOB_BYTES) as u32;
     match carrier {

@@ -15,12 +15,13 @@ use clap::Args;
 use self::alert::{Alert, Allowance};
 use self::channels::{Batch, Channel, Channels};
 use self::seen::Seen;
-use self::watch::{Watch, now_unix_ms};
+use self::watch::Watch;
 use super::output::Output;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::plain::plain;
 use crate::service_manager;
+use crate::serving::now_unix_ms;
 
 /// Arguments of `monitor`.
 #[derive(Debug, Args)]
@@ -38,7 +39,7 @@ pub struct MonitorArguments {
     /// Post alerts to this address, as JSON.
     #[arg(long, value_name = "URL")]
     pub webhook: Vec<String>,
-    /// Run this program for each event, also for those that are no alert: with the event's name, the array and the member's device,
+    /// Run this program for each event, also for those that are no alert, within --hourly: with the event's name, the array and the member's device,
     /// and the event as JSON on its standard input.
     #[arg(long, value_name = "PATH")]
     pub program: Vec<PathBuf>,
@@ -62,15 +63,15 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Watches arrays until it is ended; with --once or --test until all is delivered.
 ///
 /// # Errors
-/// There is nobody to tell, and with --once or --test what could not be delivered.
+/// An address or program is wrong; with --once or --test, an alert that could not be delivered.
 pub fn run(arguments: &MonitorArguments, output: Output) -> Result<(), Failure> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_short = arguments.once || arguments.test;
     let channels = channels(arguments, output)?;
-    let told = Told { output, channels: Channels::start(channels, is_short.then_some(1)) };
+    let reporter = Reporter { output, channels: Channels::start(channels, is_short.then_some(1)) };
     if arguments.test {
-        told.tell(vec![test(&host)], 0)?;
-        return told.channels.finish();
+        reporter.report(vec![test(&host)], 0)?;
+        return reporter.channels.finish();
     }
     let mut watch = Watch::new(&host, Seen::read()?);
     let mut allowances: BTreeMap<String, Allowance> = BTreeMap::new();
@@ -90,10 +91,10 @@ pub fn run(arguments: &MonitorArguments, output: Output) -> Result<(), Failure> 
             by_array.entry(uuid).or_default().0.push(alert);
         }
         for (alerts, held_back) in by_array.into_values() {
-            told.tell(alerts, held_back)?;
+            reporter.report(alerts, held_back)?;
         }
         if arguments.once {
-            return told.channels.finish();
+            return reporter.channels.finish();
         }
         if !std::mem::replace(&mut is_ready, true) {
             service_manager::ready("watching the arrays of this machine");
@@ -102,14 +103,15 @@ pub fn run(arguments: &MonitorArguments, output: Output) -> Result<(), Failure> 
     }
 }
 
-struct Told {
+/// Where alerts are reported: standard output and the channels.
+struct Reporter {
     output: Output,
     channels: Channels,
 }
 
-impl Told {
-    /// Tells what happened to one array.
-    fn tell(&self, all: Vec<Alert>, held_back: u64) -> Result<(), Failure> {
+impl Reporter {
+    /// Reports what happened to one array.
+    fn report(&self, all: Vec<Alert>, held_back: u64) -> Result<(), Failure> {
         for alert in &all {
             let line = if self.output.json {
                 serde_json::to_string(alert).expect("plain data")

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::events::Event;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::clock::now_unix_ms;
 use super::event_file::EventFile;
 use super::platform::Known;
 use crate::status::LoggedEvent;
@@ -77,8 +77,7 @@ impl EventLog {
 
     /// Adds an event, with the time. An error that happened at the same place a moment ago counts there.
     pub(super) fn add(&self, event: Event) {
-        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let unix_ms = u64::try_from(unix_ms).unwrap_or(u64::MAX);
+        let unix_ms = now_unix_ms();
         let device = self.device(&event);
         if matches!(event, Event::MemberKept { .. }) {
             self.is_failing.store(true, Relaxed);

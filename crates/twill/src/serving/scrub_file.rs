@@ -1,8 +1,8 @@
 //! How far a scrub is, kept for the next server in a file of this machine, as mdcheck does in `/var/lib/mdcheck`: md's
 //! superblock has no field for it. If the file is lost or damaged, the scrub begins again.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
@@ -11,6 +11,7 @@ use engine::array::scrub::ScrubState;
 use layout::md_superblock::display_uuid;
 
 use crate::control;
+use crate::own_files::replace_file;
 
 /// Writes the state of one array's scrubs, on a thread of its own: no shard waits for the file.
 pub(super) struct ScrubFile {
@@ -81,14 +82,7 @@ fn path(set_uuid: &[u8; 16]) -> Option<PathBuf> {
 }
 
 fn write(path: &Path, state: &ScrubState) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let making = path.with_extension("new");
-    let mut file = File::create(&making)?;
-    file.write_all(&serde_json::to_vec(state)?)?;
-    file.sync_all()?;
-    fs::rename(&making, path)?;
-    File::open(folder)?.sync_all()
+    replace_file(path, &serde_json::to_vec(state)?)
 }
 
 #[cfg(test)]

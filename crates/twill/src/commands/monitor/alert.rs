@@ -57,7 +57,7 @@ pub fn is_alert(event: &Value) -> bool {
     }
 }
 
-/// How many alerts about an array may be sent: so many at once, and as many again in each hour.
+/// The rate limit of one array's alerts: a burst of `hourly`, which refills within an hour.
 #[derive(Debug)]
 pub struct Allowance {
     most: f64,
@@ -118,6 +118,6 @@ mod tests {
         assert_eq!(allowance.take(start + HOUR / 4), Some(6));
         assert_eq!(allowance.take(start + HOUR / 4), None);
         let days: Vec<_> = (0..10).filter_map(|_| allowance.take(start + HOUR * 48)).collect();
-        assert_eq!(days, [1, 0, 0, 0], "no more than so many at once, however long nothing was sent");
+        assert_eq!(days, [1, 0, 0, 0], "a burst is no longer after days without an alert");
     }
 }

@@ -127,7 +127,7 @@ impl Channels {
     }
 }
 
-/// Delivers until nobody sends any more. Returns the last error.
+/// Delivers batches until the sender is dropped. Returns the last error.
 fn serve(channel: &Channel, receiver: &Receiver<Arc<Batch>>, tries: usize) -> Result<(), String> {
     let mut outcome = Ok(());
     while let Ok(batch) = receiver.recv() {

@@ -1,4 +1,4 @@
-//! Which events were told, kept in a file: a monitor that starts again goes on where the last one ended.
+//! The last event of each array that was reported, kept in a file: the next monitor continues from there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control;
 use crate::failure::Failure;
+use crate::own_files::replace_file;
 
 /// By UUID.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,13 +62,11 @@ impl Seen {
         self.arrays.0.insert(uuid.to_owned(), array);
     }
 
-    /// Writes the file where something has changed: whole, or not at all.
+    /// Writes the file if something has changed.
     pub fn keep(&mut self) {
         let Some(path) = self.path.as_ref().filter(|_| !self.is_kept) else { return };
         let text = serde_json::to_vec_pretty(&self.arrays).expect("plain data");
-        let new = path.with_extension("new");
-        let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-        match folder.and_then(|()| fs::write(&new, text)).and_then(|()| fs::rename(&new, path)) {
+        match replace_file(path, &text) {
             Ok(()) => self.is_kept = true,
             Err(error) => tracing::warn!(path = %path.display(), %error, "what was told is not kept"),
         }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -11,6 +10,7 @@ use super::seen::Seen;
 use crate::control::{self, Client};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::serving::now_unix_ms;
 use crate::status::ArrayStatus;
 use crate::words::status::state;
 
@@ -65,10 +65,7 @@ impl Watch {
             alerts.push(self.told(array, event));
             self.seen.set(&array.uuid, &array.name, event["sequence"].as_u64().unwrap_or(since));
         }
-        if self.arrays[path].hangs {
-            let array = self.arrays.get_mut(path).expect("it is watched");
-            array.hangs = false;
-        }
+        self.arrays.get_mut(path).expect("it is watched").hangs = false;
         Ok(())
     }
 
@@ -135,10 +132,4 @@ impl Watch {
             unix_ms: now_unix_ms(),
         }
     }
-}
-
-/// Milliseconds since 1970.
-pub fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

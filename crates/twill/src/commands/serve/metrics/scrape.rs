@@ -10,8 +10,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use serde::Serialize;
 
-use crate::status::{ArrayStatus, MemberHealth, MemberStatus};
+use crate::status::{ArrayStatus, MemberStatus, RebuildStatus};
 
 /// All metrics of an array.
 pub fn text(status: ArrayStatus, latencies: Option<Latencies>) -> String {
@@ -101,7 +102,7 @@ impl Scrape {
             .iter()
             .map(|member| {
                 let mut labels = labels_of(member);
-                labels.push(("state", state_of(member.state).to_owned()));
+                labels.push(("state", in_json(member.state)));
                 (labels, 1.0)
             })
             .collect();
@@ -139,11 +140,8 @@ impl Scrape {
             .works
             .iter()
             .chain(self.status.rebuild.iter().filter(|_| self.status.works.is_empty()));
-        let kind = |work: &crate::status::RebuildStatus| -> Labels {
-            let kind = serde_json::to_value(work.kind).expect("plain data");
-            vec![("kind", kind.as_str().unwrap_or_default().to_owned())]
-        };
-        let of_each = |value: &dyn Fn(&crate::status::RebuildStatus) -> u64| -> Vec<(Labels, f64)> {
+        let kind = |work: &RebuildStatus| -> Labels { vec![("kind", in_json(work.kind))] };
+        let of_each = |value: &dyn Fn(&RebuildStatus) -> u64| -> Vec<(Labels, f64)> {
             all.clone().map(|work| (kind(work), value(work) as f64)).collect()
         };
         gauges(
@@ -205,15 +203,10 @@ fn labels_of(member: &MemberStatus) -> Labels {
     vec![("slot", slot), ("device", member.path.clone().unwrap_or_default())]
 }
 
-fn state_of(state: MemberHealth) -> &'static str {
-    match state {
-        MemberHealth::Missing => "missing",
-        MemberHealth::Failed => "failed",
-        MemberHealth::Recovering => "recovering",
-        MemberHealth::InSync => "in-sync",
-        MemberHealth::Spare => "spare",
-        MemberHealth::Replacing => "replacing",
-    }
+/// A state or kind as `status --json` calls it.
+fn in_json(value: impl Serialize) -> String {
+    let value = serde_json::to_value(value).expect("plain data");
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 fn gauges(to: &mut DescriptorEncoder<'_>, name: &str, help: &str, values: &[(Labels, f64)]) -> fmt::Result {
