@@ -1,5 +1,5 @@
-//! The stages of a stripe write, measured by an [`Observer`] with a clock; the engine has none. An array without an
-//! observer runs stripe writes whose [`Watch`] is a type that does nothing.
+//! The stages of a stripe write, measured by an [`Observer`] with a clock; the engine has none. Stripe writes
+//! that it does not want, and those of an array without one, have a [`Watch`] that is a type that does nothing.
 
 use std::cell::Cell;
 
@@ -46,7 +46,7 @@ impl Lock {
 
 /// Measures stripe writes.
 pub trait Observer: Send + Sync {
-    /// A stripe write begins on `shard`: whether to measure it.
+    /// A write begins on `shard`: whether to measure it.
     fn wants(&self, shard: usize) -> bool;
 
     /// Nanoseconds since some fixed moment.
@@ -102,8 +102,7 @@ impl Watch for Unwatched {
 
 /// The stage that a measured write is in, and since when.
 pub(crate) struct Stopwatch<'a> {
-    /// None for a write that the observer does not want.
-    observer: Option<&'a dyn Observer>,
+    observer: &'a dyn Observer,
     shard: usize,
     /// The stage, and when it began in nanoseconds.
     stage: Cell<(Stage, u64)>,
@@ -111,9 +110,7 @@ pub(crate) struct Stopwatch<'a> {
 
 impl<'a> Stopwatch<'a> {
     pub(crate) fn begin(observer: &'a dyn Observer, shard: usize) -> Self {
-        let observer = Some(observer).filter(|observer| observer.wants(shard));
-        let now_ns = observer.map_or(0, Observer::now_ns);
-        Stopwatch { observer, shard, stage: Cell::new((Stage::Claim, now_ns)) }
+        Stopwatch { observer, shard, stage: Cell::new((Stage::Claim, observer.now_ns())) }
     }
 }
 
@@ -123,7 +120,7 @@ impl Watch for &Stopwatch<'_> {
     }
 
     fn hold<T, R>(self, lock: Lock, mutex: &Mutex<T>, work: impl FnOnce(&mut T) -> R) -> R {
-        let Some(observer) = self.observer else { return work(&mut mutex.lock()) };
+        let observer = self.observer;
         let asked_ns = observer.now_ns();
         let mut guard = mutex.lock();
         let got_ns = observer.now_ns();
@@ -134,19 +131,16 @@ impl Watch for &Stopwatch<'_> {
     }
 
     fn without<R>(self, lock: Lock, work: impl FnOnce() -> R) -> R {
-        let Some(observer) = self.observer else { return work() };
-        let since_ns = observer.now_ns();
+        let since_ns = self.observer.now_ns();
         let result = work();
-        observer.locked(self.shard, lock, 0, observer.now_ns() - since_ns);
+        self.observer.locked(self.shard, lock, 0, self.observer.now_ns() - since_ns);
         result
     }
 
     fn enter(self, stage: Stage) {
-        if let Some(observer) = self.observer {
-            let now_ns = observer.now_ns();
-            let (ended, since_ns) = self.stage.replace((stage, now_ns));
-            observer.spent(self.shard, ended, now_ns - since_ns);
-        }
+        let now_ns = self.observer.now_ns();
+        let (ended, since_ns) = self.stage.replace((stage, now_ns));
+        self.observer.spent(self.shard, ended, now_ns - since_ns);
     }
 }
 

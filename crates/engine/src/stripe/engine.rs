@@ -72,6 +72,11 @@ impl<D: Device> ParityEngine<D> {
         self.shared.table.claim_run_in_turn(run, self.shard).await
     }
 
+    /// A write of an observed array begins: whether it is one of those that are measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.shared.observer.get().is_some_and(|observer| observer.wants(self.shard))
+    }
+
     /// Begins to measure a write of an observed array.
     pub(super) fn stopwatch(&self) -> Stopwatch<'_> {
         let observer = self.shared.observer.get().expect("the array is observed");
