@@ -16,6 +16,7 @@ use engine::counters::Counters;
 use engine::error::VolumeError;
 use engine::events::EventSink;
 use engine::limits::BLOCK_BYTES;
+use engine::log::config::MapLimits;
 use engine::log::engine::LogSet;
 use engine::log::join::Joining;
 use engine::log::port::{LogPlatform, LogPort};
@@ -70,6 +71,8 @@ pub struct ZonedStart {
     pub assembly: ZonedAssembly,
     /// The open member of each slot that is in sync.
     pub members: Vec<Option<SharedZones>>,
+    /// What the map may take.
+    pub map_limits: MapLimits,
     /// The superblock that each of them was chosen by.
     pub chosen: Vec<Option<Superblock>>,
     /// Receives what happens.
@@ -236,7 +239,7 @@ impl ZonedArray {
     /// A shard has ended, or within: something could not be made durable. The next start finds out what is there.
     pub fn stop(&self) -> Result<Result<(), VolumeError>, ShardGone> {
         let mut closed = Ok(());
-        for shard in 0..self.volumes.shards().count() {
+        for shard in (0..self.volumes.shards().count()).rev() {
             let volumes = self.volumes.clone();
             let stopped = self
                 .volumes
@@ -264,12 +267,13 @@ async fn run(
     start: ZonedStart,
     shards: usize,
 ) -> Result<Running<HostZones>, NotStarted> {
-    let ZonedStart { assembly, members, chosen, events, clock, random } = start;
+    let ZonedStart { assembly, members, map_limits, chosen, events, clock, random } = start;
     let devices = attach(&members, &context.ring);
     if let Some(slot) = (0..members.len()).find(|slot| members[*slot].is_some() && devices[*slot].is_none()) {
         return Err(NotStarted::NoNvme { slot });
     }
-    let opened = Opened::read(assembly, devices, &chosen, &context.pool).await?;
+    let mut opened = Opened::read(assembly, devices, &chosen, &context.pool).await?;
+    opened.limit_map(map_limits);
     plan::check_shards(shards, opened.config()).map_err(StartError::Limit)?;
     let around = Surroundings {
         executor: context.executor.clone(),

@@ -124,7 +124,7 @@ pub enum Command {
     /// Say which members make up an array, and whether it would start. Changes nothing.
     Assemble(AssembleArguments),
     /// Serve an array to clients, in the foreground or as a daemon.
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Stop serving an array, so that it is clean on its members.
     Stop(StopArguments),
     /// Serve files and block devices to NVMe/TCP hosts, without an array.
@@ -255,6 +255,15 @@ pub struct CreateArguments {
     /// How members on other machines are reached.
     #[command(flatten)]
     pub remote: RemoteArguments,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// It is.
+    On,
+    /// It is not.
+    Off,
 }
 
 /// Where a bitmap is.
@@ -395,6 +404,17 @@ pub struct ServeArguments {
     /// than 512M.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub parity_cache: Option<u64>,
+    /// Of a zoned array: memory for its map, of which the rest stays in the log. By default an eighth of what the process may
+    /// have, at most 2G.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub map_memory: Option<u64>,
+    /// Of a zoned array: how much of its map may change before a checkpoint is written [default: 256M]. A start after a crash reads
+    /// what came after the newest one.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub map_dirty: Option<u64>,
+    /// Of a zoned array: whether checkpoints of its map are written and used. Without, every start reads what was ever written.
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    pub checkpoint: Switch,
     /// Do not gather writes of one stripe before reading for them.
     #[arg(long)]
     pub no_two_phase: bool,

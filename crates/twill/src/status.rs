@@ -146,6 +146,22 @@ pub struct ZonedStatus {
     pub live_bytes: u64,
     /// Room that clients do not see.
     pub reserve_bytes: u64,
+    /// The map, if each of its blocks were there, in bytes.
+    pub map_bytes: u64,
+    /// What of it is in memory.
+    pub map_in_memory_bytes: u64,
+    /// What of it memory has room for; none for all.
+    pub map_memory_bytes: Option<u64>,
+    /// Blocks of it that were read from the log since the start.
+    pub map_blocks_read: u64,
+    /// Blocks of it that were written into the log since the start.
+    pub map_blocks_written: u64,
+    /// What of it changed since the newest checkpoint, which a start after a crash reads again.
+    pub map_changed_bytes: u64,
+    /// As of which write the newest checkpoint is, if there is one.
+    pub checkpoint: Option<String>,
+    /// Checkpoints since the start.
+    pub checkpoints_written: u64,
     /// Blocks that were written for each that clients wrote, in hundredths, since the start: what reclaim moved is beyond 100.
     pub write_amplification_percent: u64,
     /// Segments that reclaim emptied since the start.

@@ -11,7 +11,7 @@ use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::DeviceError;
 use engine::error::VolumeError;
 use engine::executor::join_all;
-use engine::log::config::OpenCounts;
+use engine::log::config::{MapLimits, OpenCounts};
 use engine::volume::Space as _;
 use engine::zone_device::ZoneDevice as _;
 use host::device::memory::Memory;
@@ -39,6 +39,7 @@ pub(super) struct ZonedMemory {
     members: Vec<SharedZones>,
     plan: ArrayPlan,
     zones: MemberZones,
+    map_limits: MapLimits,
 }
 
 /// An array that serves.
@@ -63,6 +64,7 @@ impl ZonedMemory {
         }
         let columns = columns(&wanted.array.level, members.len())?;
         let (reserve_percent, map_entry) = (wanted.reserve_percent, MapEntryBytes::Eight);
+        let map_limits = wanted.map_limits;
         let wanted = Wanted {
             columns,
             small_blocks: None,
@@ -88,7 +90,7 @@ impl ZonedMemory {
         });
         let planned = plan(&wanted, &devices.map_err(shards_failed)?);
         let (plan, zones) = planned.map_err(|refusal| Error::Setting(refusal.to_string()))?;
-        Ok(ZonedMemory { memories, members, plan, zones })
+        Ok(ZonedMemory { memories, members, plan, zones, map_limits })
     }
 
     /// How the array is laid out.
@@ -128,6 +130,7 @@ impl ZonedMemory {
         let start = ZonedStart {
             assembly,
             members: self.members.iter().cloned().map(Some).collect(),
+            map_limits: self.map_limits,
             chosen: superblocks.into_iter().map(Some).collect(),
             events: Box::new(|_| {}),
             clock: || 1,

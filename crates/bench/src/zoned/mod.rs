@@ -57,6 +57,10 @@ pub struct Row {
     pub write_amplification: Spread,
     /// Segments that reclaim emptied meanwhile.
     pub emptied_segments: Spread,
+    /// Blocks of the map that were read for each request.
+    pub map_reads: Spread,
+    /// Blocks of the map that were written for each request.
+    pub map_writes: Spread,
 }
 
 /// Bytes of a block.
@@ -69,6 +73,8 @@ struct Run {
     latency: Latency,
     write_amplification: f64,
     emptied_segments: u64,
+    map_reads: f64,
+    map_writes: f64,
 }
 
 /// Measures it; `say` hears how it goes.
@@ -110,18 +116,26 @@ fn run(memory: &ZonedMemory, plan: &Plan, setting: &Setting) -> Result<Run, Erro
     if plan.aged {
         array.age()?;
     }
-    let before = array.zoned.shared.space.totals();
+    let memory_of_map = &array.zoned.shared.memory;
+    let (before, read, written) =
+        (array.zoned.shared.space.totals(), memory_of_map.read(), memory_of_map.written());
     let driven = Driven { volumes: array.zoned.volumes(), shards: &array.shards, replay: None, verify: None };
     let shards = driven.drive(setting)?;
     let emptied_segments = array.zoned.shared.space.totals().emptied_segments - before.emptied_segments;
+    let map = (memory_of_map.read() - read, memory_of_map.written() - written);
     let floor_ns_per_op = floor::measure(memory, &array, setting)?;
-    let run = Run::of(&shards, floor_ns_per_op, emptied_segments);
+    let run = Run::of(&shards, floor_ns_per_op, emptied_segments, map);
     array.stop()?;
     Ok(run)
 }
 
 impl Run {
-    fn of(shards: &[ShardFigures], floor_ns_per_op: f64, emptied_segments: u64) -> Self {
+    fn of(
+        shards: &[ShardFigures],
+        floor_ns_per_op: f64,
+        emptied_segments: u64,
+        (read, written_map): (u64, u64),
+    ) -> Self {
         let mut requests = Operations::default();
         let mut latency = Histogram::default();
         let (mut kiops, mut cpu_ns, mut written) = (0.0, 0, 0);
@@ -140,6 +154,8 @@ impl Run {
             latency: Latency::of(&latency),
             write_amplification: written as f64 / requests.write_bytes.max(1) as f64,
             emptied_segments,
+            map_reads: read as f64 / requests.count().max(1) as f64,
+            map_writes: written_map as f64 / requests.count().max(1) as f64,
         }
     }
 }
@@ -161,6 +177,8 @@ impl Row {
             p999_us: us(|latency| latency.p999),
             write_amplification: spread(&|run| run.write_amplification),
             emptied_segments: spread(&|run| run.emptied_segments as f64),
+            map_reads: spread(&|run| run.map_reads),
+            map_writes: spread(&|run| run.map_writes),
         }
     }
 }
@@ -194,8 +212,8 @@ impl ZonedFigures {
             self.method
         );
         text += "| shards | k requests/s | CPU ns a request | floor ns | floor/CPU | p50 us | p99 us | p99.9 us | written/byte | \
-                 segments emptied |\n";
-        text += "|---|---|---|---|---|---|---|---|---|---|\n";
+                 segments emptied | map blocks read, written a request |\n";
+        text += "|---|---|---|---|---|---|---|---|---|---|---|\n";
         for row in &self.rows {
             let with = |spread: &Spread, digits: usize| {
                 let Spread { median, least, greatest } = spread;
@@ -203,7 +221,7 @@ impl ZonedFigures {
             };
             let _infallible = writeln!(
                 text,
-                "| {} | {} | {} | {:.0} | {:.2} | {:.0} | {} | {:.0} | {:.2} | {:.0} |",
+                "| {} | {} | {} | {:.0} | {:.2} | {:.0} | {} | {:.0} | {:.2} | {:.0} | {:.3}, {:.3} |",
                 row.shards,
                 with(&row.kiops, 0),
                 with(&row.cpu_ns_per_op, 0),
@@ -213,7 +231,9 @@ impl ZonedFigures {
                 with(&row.p99_us, 0),
                 row.p999_us.median,
                 row.write_amplification.median,
-                row.emptied_segments.median
+                row.emptied_segments.median,
+                row.map_reads.median,
+                row.map_writes.median
             );
         }
         if self.rows.len() > 1 {

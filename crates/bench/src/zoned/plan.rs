@@ -1,5 +1,6 @@
 //! What `bench zoned` is asked to measure.
 
+use engine::log::config::MapLimits;
 use layout::geometry::Level;
 use layout::zoned::Columns;
 
@@ -19,6 +20,8 @@ pub struct Plan {
     pub zone_bytes: u64,
     /// Room for what is overwritten, in hundredths of the array's size.
     pub reserve_percent: u32,
+    /// What the map may take.
+    pub map_limits: MapLimits,
     /// Write the array over once before it is measured, so that reclaim works meanwhile.
     pub aged: bool,
 }

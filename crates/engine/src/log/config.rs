@@ -4,6 +4,7 @@ use layout::geometry::Level;
 use layout::zoned::{Access, Carrier, Class, Columns, MapShape, SegmentPlan, SegmentShape, ShapeFault};
 
 use super::dispatch::FillWait;
+use crate::limits::BLOCK_BYTES;
 
 /// Zones at the start of a member that hold its superblock log.
 pub const SUPERBLOCK_ZONES: u32 = 2;
@@ -95,6 +96,50 @@ pub struct LogConfig {
     pub zone_limits: Vec<Option<u32>>,
     /// Most bytes of one write to a member.
     pub record_bytes_max: u32,
+    /// What the map may take.
+    pub map_limits: MapLimits,
+}
+
+/// What the map may take: of memory, and of a start's time. A group is 4 KiB, the entries of 512 blocks or 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapLimits {
+    /// Groups that memory has room for. None: for all.
+    pub groups: Option<usize>,
+    /// Groups that have changed when a checkpoint is due. None: there are no checkpoints.
+    pub changed: Option<usize>,
+}
+
+impl MapLimits {
+    /// Less makes no sense: a request may need two groups at once.
+    pub const GROUPS_LEAST: usize = 4;
+}
+
+impl MapLimits {
+    /// So much memory, and a checkpoint after so much has changed, in bytes of the map.
+    pub fn of_bytes(memory: Option<u64>, changed: Option<u64>) -> Self {
+        let groups = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
+        MapLimits {
+            groups: memory.map(|bytes| groups(bytes).max(MapLimits::GROUPS_LEAST)),
+            changed: changed.map(|bytes| groups(bytes).max(1)),
+        }
+    }
+
+    /// Memory, in bytes of the map.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.groups.map(|groups| groups as u64 * BLOCK_BYTES as u64)
+    }
+
+    /// What may change before a checkpoint is due, in bytes of the map.
+    pub fn changed_bytes(&self) -> Option<u64> {
+        self.changed.map(|groups| groups as u64 * BLOCK_BYTES as u64)
+    }
+}
+
+impl Default for MapLimits {
+    /// 2 GiB of memory; a checkpoint after 256 MiB of changed groups.
+    fn default() -> Self {
+        MapLimits { groups: Some(2 << 18), changed: Some(1 << 16) }
+    }
 }
 
 impl LogConfig {

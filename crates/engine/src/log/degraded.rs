@@ -14,6 +14,25 @@ use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
 use layout::units::DeviceOffset;
 
+/// Reads a block of the log and verifies it, from the other columns where it must be (Z-I12).
+pub(super) async fn read_block<D: ZoneDevice>(
+    port: &LogPort<D>,
+    at: BlockPlace,
+    is_right: &impl Fn(&[u8]) -> bool,
+) -> Option<Slice> {
+    let segment = port.shared.table.get(at.slot)?;
+    let slot = segment.slot_of(at.column);
+    if port.shared.members.state(slot) == MemberState::InSync
+        && let Some(read) = segment.zone_of(at.column).and_then(|zone| port.read(slot, zone, at.block, 1))
+    {
+        let (buffer, result) = read.await;
+        if result.is_ok() && is_right(buffer.bytes()) {
+            return Some(buffer.freeze());
+        }
+    }
+    make_block(port, &segment, at, is_right).await.ok()
+}
+
 /// A row of a stripe, as far as its columns can be read.
 struct Row {
     data: Vec<Option<Slice>>,

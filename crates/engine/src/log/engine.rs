@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use layout::zoned::Class;
 
+use super::checkpoint::checkpoint;
 use super::flush::flush_members;
+use super::page_out::{is_paged, page_out};
 use super::port::LogPort;
 use super::read::read_blocks;
 use super::reclaim::reclaim;
@@ -31,6 +33,9 @@ impl<D: ZoneDevice> LogSet<D> {
             space.set_running(true);
             space.want();
             engine.port.executor.spawn(reclaim(Rc::clone(&engine)));
+            if is_paged(&engine.port.shared) {
+                engine.port.executor.spawn(page_out(Rc::clone(&engine)));
+            }
         }
         LogSet(engine)
     }
@@ -42,13 +47,19 @@ impl<D: ZoneDevice> LogSet<D> {
         self.0.port.shared.space.want(); // what was closed may lack a column
     }
 
-    /// Seals the open segments and makes everything durable. Called when no request is in flight; the array can then be
-    /// started without reading records.
+    /// Seals the open segments, writes a checkpoint and makes everything durable. Called when no request is in flight, for the shard
+    /// that reclaims last; the array can then be started without reading records.
     ///
     /// # Errors
     /// A member that the array needs failed.
     pub async fn stop(&self) -> Result<(), VolumeError> {
-        self.0.port.shared.space.stopped().await;
+        let shared = &self.0.port.shared;
+        shared.space.stopped().await;
+        shared.memory.stopped().await;
+        self.0.open.close_all(&self.0.port).await; // what is sealed by now, the checkpoint spares the next start
+        if self.0.port.shard == 0 && shared.map.changed() > 0 {
+            _ = checkpoint(&self.0).await; // without one the next start reads more
+        }
         self.0.open.close_all(&self.0.port).await;
         flush_members(&self.0.port).await
     }

@@ -1,72 +1,34 @@
-//! Which place holds a block: the map of an array, in groups of one mapping block each, all of them in memory.
+//! Which place holds a block: the map of an array, in groups of one mapping block each. A group is in memory, or in the log
+//! where its newest mapping block is (Z6), or all zeroes.
 //!
 //! An entry of 8 bytes holds a place of 40 bits and 24 bits of the block's checksum, so that every read is verified without
 //! reading metadata (Z-I12); an entry of 4 bytes holds a place alone. Z-I3: of the writes of a block the one with the highest
 //! sequence stands, in whatever order they complete ([`pending`]).
+//!
+//! Nothing here reads or writes: what does is [`super::paging`] and [`super::checkpoint`].
 
+mod group;
+mod pages;
 mod pending;
+mod zeroes;
 
 use std::ops::Range;
+use std::task::Waker;
 
-use self::pending::{PendingBlocks, PendingRanges};
+use self::group::Group;
+use self::pending::PendingRanges;
 use super::sequence::Sequence;
 use crate::sync::sequential::Mutex;
+use crate::sync::sequential::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use layout::zoned::{BlockPlace, MapEntry, MapShape};
 use smallvec::SmallVec;
+
+pub use self::pages::{Claim, Evicted, Snapshot, Taken};
+pub use self::zeroes::RangeInFlight;
 
 /// Whether contents with this checksum are those that an entry means.
 pub fn check_matches(shape: &MapShape, check: u32, checksum: u32) -> bool {
     shape.checksum_of(checksum) == check
-}
-
-enum Entries {
-    Narrow(Box<[u32]>),
-    Wide(Box<[u64]>),
-}
-
-impl Entries {
-    fn zeroes(shape: &MapShape) -> Entries {
-        let count = shape.entries_per_block() as usize;
-        match shape.entry_bytes() {
-            4 => Entries::Narrow(vec![u32::MAX; count].into()),
-            _ => Entries::Wide(vec![u64::MAX; count].into()),
-        }
-    }
-
-    fn get(&self, shape: &MapShape, at: usize) -> MapEntry {
-        let word = match self {
-            Entries::Narrow(entries) => entries[at].into(),
-            Entries::Wide(entries) => entries[at],
-        };
-        shape.entry(word).expect("an entry that was set")
-    }
-
-    fn set(&mut self, shape: &MapShape, at: usize, entry: MapEntry) {
-        let word = shape.word(entry);
-        match self {
-            Entries::Narrow(entries) => entries[at] = word as u32,
-            Entries::Wide(entries) => entries[at] = word,
-        }
-    }
-}
-
-/// One mapping block, and the writes of its blocks that are in flight.
-#[derive(Default)]
-struct Group {
-    /// None: all zeroes.
-    entries: Option<Entries>,
-    pending: PendingBlocks,
-}
-
-impl Group {
-    /// An entry as it is kept.
-    fn word(&self, at: usize) -> u64 {
-        match &self.entries {
-            None => 0,
-            Some(Entries::Narrow(entries)) => entries[at].into(),
-            Some(Entries::Wide(entries)) => entries[at],
-        }
-    }
 }
 
 /// Blocks of most stripes of small writes.
@@ -83,25 +45,64 @@ pub struct WrittenBlock {
     pub entry: MapEntry,
 }
 
+/// An entry that changed, told under its group's lock: what counts live blocks is exact at every moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What stood there.
+    pub from: MapEntry,
+    /// What stands there.
+    pub to: MapEntry,
+    /// The newest checkpoint, if it is still being written, has the group already, and so without this change.
+    pub is_late: bool,
+}
+
+/// A group that is in the log, and is needed in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The group's number.
+    pub group: u64,
+}
+
 /// The map of an array, shared by all shards. Locks are held for a few entries at a time: of one group, or of those of a stripe.
 pub struct Map {
     shape: MapShape,
     blocks: u64,
     groups: Box<[Mutex<Group>]>,
     ranges: PendingRanges,
+    /// Groups that take memory.
+    in_memory: AtomicUsize,
+    /// Groups that were changed since the last checkpoint that has them.
+    changed: AtomicUsize,
+    /// Counts checkpoints that have begun.
+    cycle: AtomicU32,
+    /// Tasks that wait for a group which another one reads.
+    waiting: Mutex<Vec<(u64, Waker)>>,
 }
 
 impl Map {
     /// A map of `blocks` blocks, all zeroes.
     pub fn new(blocks: u64, shape: MapShape) -> Self {
         let groups = blocks.div_ceil(shape.entries_per_block());
-        let groups = (0..groups).map(|_| Mutex::new(Group::default())).collect();
-        Map { shape, blocks, groups, ranges: PendingRanges::default() }
+        Map {
+            shape,
+            blocks,
+            groups: (0..groups).map(|_| Mutex::new(Group::default())).collect(),
+            ranges: PendingRanges::default(),
+            in_memory: AtomicUsize::new(0),
+            changed: AtomicUsize::new(0),
+            cycle: AtomicU32::new(0),
+            waiting: Mutex::new(Vec::new()),
+        }
     }
 
     /// Blocks of the array.
     pub fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    /// Groups of the map.
+    pub fn groups(&self) -> u64 {
+        self.groups.len() as u64
     }
 
     /// How entries are kept.
@@ -111,106 +112,160 @@ impl Map {
 
     fn group(&self, block: u64) -> (&Mutex<Group>, usize) {
         assert!(block < self.blocks, "block {block} is in the array");
-        (&self.groups[self.group_number(block) as usize], self.place_in_group(block))
+        (&self.groups[self.group_of(block) as usize], self.place_in_group(block))
     }
 
-    fn group_number(&self, block: u64) -> u64 {
+    /// The group that a block is in.
+    pub fn group_of(&self, block: u64) -> u64 {
         block / self.shape.entries_per_block()
+    }
+
+    /// The blocks of a group.
+    pub fn blocks_of(&self, group: u64) -> Range<u64> {
+        let first = group * self.shape.entries_per_block();
+        first..(first + self.shape.entries_per_block()).min(self.blocks)
     }
 
     fn place_in_group(&self, block: u64) -> usize {
         (block % self.shape.entries_per_block()) as usize
     }
 
-    /// Where a block's contents are. The caller has pinned what it may find.
-    pub fn get(&self, block: u64) -> MapEntry {
-        let (group, at) = self.group(block);
-        group.lock().entries.as_ref().map_or(MapEntry::Zeroes, |entries| entries.get(&self.shape, at))
+    /// A range cut at groups.
+    fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let group_blocks = self.shape.entries_per_block();
+        let first = range.start / group_blocks;
+        let last = range.end.div_ceil(group_blocks);
+        let part = move |group: u64| {
+            (group * group_blocks).max(range.start)..((group + 1) * group_blocks).min(range.end)
+        };
+        (first..last).map(part)
     }
 
-    /// Sets an entry, at a start, before anything is served. Returns what stood there.
-    pub fn set(&self, block: u64, mapped: MapEntry) -> MapEntry {
+    /// Where a block's contents are. The caller has pinned what it may find.
+    ///
+    /// # Errors
+    /// The log says it.
+    pub fn get(&self, block: u64) -> Result<MapEntry, OutOfMemory> {
         let (group, at) = self.group(block);
         let mut group = group.lock();
-        let entries = group.entries.get_or_insert_with(|| Entries::zeroes(&self.shape));
-        let old = entries.get(&self.shape, at);
-        entries.set(&self.shape, at, mapped);
-        old
+        group.was_used = true;
+        group.entries.get(&self.shape, at).ok_or(OutOfMemory { group: self.group_of(block) })
     }
 
-    /// A write of a block begins: called before it takes its sequence.
-    pub fn begin(&self, block: u64) {
-        self.group(block).0.lock().pending.begin(block);
+    /// Sets an entry, at a start, before anything is served. Returns what changed.
+    ///
+    /// # Panics
+    /// If its group is in the log.
+    pub fn set(&self, block: u64, mapped: MapEntry) -> Change {
+        let (group, at) = self.group(block);
+        self.change(&mut group.lock(), at, mapped)
     }
 
-    /// Maps blocks that were written (Z-I1: the caller has seen all records of their stripes return), and ends their writes. Calls
-    /// `replaced` for each: with what it replaces, or None if a newer write stands, and its own place is dead.
-    pub fn apply(&self, written: &[WrittenBlock], mut replaced: impl FnMut(Option<MapEntry>)) {
+    /// Changes an entry of a group that is in memory.
+    fn change(&self, group: &mut Group, at: usize, to: MapEntry) -> Change {
+        let (from, is_new) = group.set(&self.shape, at, to);
+        if is_new {
+            self.in_memory.fetch_add(1, SeqCst);
+        }
+        self.note_changed(group);
+        Change { from, to, is_late: group.cycle == self.cycle.load(SeqCst) }
+    }
+
+    fn note_changed(&self, group: &mut Group) {
+        if !std::mem::replace(&mut group.is_changed, true) {
+            self.changed.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Writes of blocks begin, all or none: called before they take their sequences, each of which will be `floor` or a higher
+    /// one. Their groups stay in memory until they end.
+    ///
+    /// # Errors
+    /// The entries of a block are in the log.
+    pub fn begin(&self, blocks: Range<u64>, floor: Sequence) -> Result<(), OutOfMemory> {
+        let parts = || self.parts(blocks.clone());
+        let mut groups: SmallVec<[_; 2]> = parts().map(|part| self.group(part.start).0.lock()).collect();
+        for (group, part) in groups.iter_mut().zip(parts()) {
+            if matches!(group.entries, group::Entries::Out) {
+                return Err(OutOfMemory { group: self.group_of(part.start) });
+            }
+        }
+        for (group, part) in groups.iter_mut().zip(parts()) {
+            group.was_used = true;
+            part.for_each(|block| group.pending.begin(block, floor));
+        }
+        Ok(())
+    }
+
+    /// Maps blocks that were written (Z-I1: the caller has seen all records of their stripes return), and ends their writes. Where
+    /// a newer write stands, the place of the older one is dead. `counted` gets what changed.
+    pub fn apply(&self, written: &[WrittenBlock], counted: impl FnOnce(&[Change])) {
         let mut order: SmallVec<[u64; STRIPE_BLOCKS]> =
-            written.iter().map(|own| self.group_number(own.block)).collect();
+            written.iter().map(|own| self.group_of(own.block)).collect();
         order.sort_unstable();
         order.dedup();
         // In order, so that shards which need the same groups never wait for each other in a circle.
         let mut groups: SmallVec<[_; STRIPE_BLOCKS]> =
             order.iter().map(|number| self.groups[*number as usize].lock()).collect();
-        let group_of = |block| order.binary_search(&self.group_number(block)).expect("its group is locked");
+        let group_of = |block| order.binary_search(&self.group_of(block)).expect("its group is locked");
         // The entries of a large map are in no cache. Looked at one after the other, with no lock in between, they cost about one
         // miss; each behind a lock of its own, they cost a tenth of a small write.
-        let look = |own: &WrittenBlock| groups[group_of(own.block)].word(self.place_in_group(own.block));
+        let look =
+            |own: &WrittenBlock| groups[group_of(own.block)].entries.touch(self.place_in_group(own.block));
         std::hint::black_box(written.iter().fold(0, |words, own| words ^ look(own)));
-        let mut apply = |own: &WrittenBlock| {
+        let mut changes: SmallVec<[Change; STRIPE_BLOCKS]> = SmallVec::new();
+        for own in written {
             let group = &mut *groups[group_of(own.block)];
-            if !group.pending.apply_and_end(own.block, own.sequence) {
-                return None;
+            if group.pending.apply_and_end(own.block, own.sequence) {
+                self.ranges.note(own.block, own.sequence);
+                changes.push(self.change(group, self.place_in_group(own.block), own.entry));
             }
-            self.ranges.note(own.block, own.sequence);
-            let at = self.place_in_group(own.block);
-            let entries = group.entries.get_or_insert_with(|| Entries::zeroes(&self.shape));
-            let old = entries.get(&self.shape, at);
-            entries.set(&self.shape, at, own.entry);
-            Some(old)
-        };
-        let old: SmallVec<[Option<MapEntry>; STRIPE_BLOCKS]> = written.iter().map(&mut apply).collect();
-        drop(groups);
-        old.into_iter().for_each(&mut replaced);
+        }
+        counted(&changes);
     }
 
     /// Maps a block that was moved, or lost, if its old place still stands: then the new one counts in its stead, with the
     /// sequence of the old one, and whatever is in flight decides about it as it would have about the old one (Z-I3).
-    pub fn replace(&self, block: u64, from: BlockPlace, mapped: MapEntry) -> bool {
+    ///
+    /// # Errors
+    /// The log says what stands.
+    pub fn replace(
+        &self,
+        block: u64,
+        from: BlockPlace,
+        mapped: MapEntry,
+        counted: impl FnOnce(&[Change]),
+    ) -> Result<bool, OutOfMemory> {
         let (group, at) = self.group(block);
         let mut group = group.lock();
-        let Some(entries) = &mut group.entries else { return false };
-        let stands = matches!(entries.get(&self.shape, at), MapEntry::At { place, .. } if place == from);
+        let stands = group.entries.get(&self.shape, at);
+        let stands = stands.ok_or(OutOfMemory { group: self.group_of(block) })?;
+        let stands = matches!(stands, MapEntry::At { place, .. } if place == from);
         if stands {
-            entries.set(&self.shape, at, mapped);
+            counted(&[self.change(&mut group, at, mapped)]);
         }
-        stands
+        Ok(stands)
     }
 
     /// Whether a block of a range has this entry, which is not a place. Zeroes in flight may have it soon.
-    pub fn holds(&self, range: Range<u64>, wanted: MapEntry) -> bool {
+    ///
+    /// # Errors
+    /// The log says it.
+    pub fn holds(&self, range: Range<u64>, wanted: MapEntry) -> Result<bool, OutOfMemory> {
         if wanted == MapEntry::Zeroes && self.ranges.any() {
-            return true;
+            return Ok(true);
         }
-        let group_blocks = self.shape.entries_per_block();
-        let mut start = range.start;
-        while start < range.end {
-            let end = ((start / group_blocks + 1) * group_blocks).min(range.end);
-            let (group, first) = self.group(start);
+        for part in self.parts(range) {
+            let (group, first) = self.group(part.start);
             let group = group.lock();
-            let found = match &group.entries {
-                None => wanted == MapEntry::Zeroes,
-                Some(entries) => {
-                    (first..first + (end - start) as usize).any(|at| entries.get(&self.shape, at) == wanted)
+            for at in first..first + (part.end - part.start) as usize {
+                let entry = group.entries.get(&self.shape, at);
+                if entry.ok_or(OutOfMemory { group: self.group_of(part.start) })? == wanted {
+                    return Ok(true);
                 }
-            };
-            if found {
-                return true;
             }
-            start = end;
         }
-        false
+        Ok(false)
     }
 
     /// A write of a block ends, and was not applied.
@@ -218,67 +273,10 @@ impl Map {
         self.group(block).0.lock().pending.abandon(block);
     }
 
-    /// Zeroes of a range begin: called before they take their sequence.
-    pub fn begin_range(&self, blocks: Range<u64>) -> RangeInFlight<'_> {
-        assert!(blocks.start < blocks.end && blocks.end <= self.blocks, "the range is in the array");
-        RangeInFlight { map: self, id: self.ranges.begin(blocks.clone()), blocks }
-    }
-
-    /// Blocks that are mapped to a place, in order.
+    /// Blocks that are mapped to a place, in order, as far as memory says it.
     pub fn mapped(&self) -> impl Iterator<Item = (u64, MapEntry)> {
-        (0..self.blocks)
-            .map(|block| (block, self.get(block)))
-            .filter(|(_, mapped)| *mapped != MapEntry::Zeroes)
-    }
-}
-
-/// Zeroes of a range that are in flight, until this is dropped.
-pub struct RangeInFlight<'a> {
-    map: &'a Map,
-    id: u64,
-    blocks: Range<u64>,
-}
-
-impl RangeInFlight<'_> {
-    /// Maps the range to zeroes, but for what newer writes have mapped meanwhile. `replaced` gets what stood there.
-    pub fn apply(&self, sequence: Sequence, mut replaced: impl FnMut(MapEntry)) {
-        let group_blocks = self.map.shape.entries_per_block();
-        let mut start = self.blocks.start;
-        while start < self.blocks.end {
-            let end = ((start / group_blocks + 1) * group_blocks).min(self.blocks.end);
-            self.apply_group(start..end, sequence, &mut replaced);
-            start = end;
-        }
-    }
-
-    fn apply_group(&self, part: Range<u64>, sequence: Sequence, replaced: &mut impl FnMut(MapEntry)) {
-        let (group, first) = self.map.group(part.start);
-        let mut group = group.lock();
-        let Group { entries, pending } = &mut *group;
-        if entries.is_none() && pending.is_empty() {
-            return;
-        }
-        let newer = self.map.ranges.newer(self.id, &part, sequence);
-        let mut is_clear = true;
-        for (at, block) in (first..).zip(part.clone()) {
-            if !pending.apply(block, sequence) || newer.binary_search(&block).is_ok() {
-                is_clear = false;
-                continue;
-            }
-            if let Some(entries) = entries {
-                replaced(entries.get(&self.map.shape, at));
-                entries.set(&self.map.shape, at, MapEntry::Zeroes);
-            }
-        }
-        if is_clear && part.end - part.start == self.map.shape.entries_per_block() {
-            *entries = None;
-        }
-    }
-}
-
-impl Drop for RangeInFlight<'_> {
-    fn drop(&mut self) {
-        self.map.ranges.end(self.id);
+        let mapped = |block| Some((block, self.get(block).ok()?));
+        (0..self.blocks).filter_map(mapped).filter(|(_, mapped)| *mapped != MapEntry::Zeroes)
     }
 }
 
@@ -300,14 +298,14 @@ mod model {
             let left = std::sync::atomic::AtomicUsize::new(3);
             threads(3, move |thread| {
                 if thread == 0 {
-                    let range = map.begin_range(0..4);
+                    let range = map.begin_range(0..4, sequences.peek());
                     let sequence = sequences.take().expect("numbers are left");
                     shuttle::thread::yield_now();
-                    range.apply(sequence, |_| {});
+                    range.apply(0..4, sequence, |_| {}).expect("in memory");
                     written.lock().unwrap().push((sequence, MapEntry::Zeroes));
                 } else {
                     for _ in 0..2 {
-                        map.begin(1);
+                        map.begin(1..2, sequences.peek()).expect("in memory");
                         let sequence = sequences.take().expect("numbers are left");
                         let mapped = at(sequence.0 & 0xff);
                         shuttle::thread::yield_now();
@@ -318,7 +316,7 @@ mod model {
                 if left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) == 1 {
                     let mut written = written.lock().unwrap();
                     written.sort_by_key(|(sequence, _)| *sequence);
-                    assert_eq!(map.get(1), written.last().expect("five writes").1);
+                    assert_eq!(map.get(1).expect("in memory"), written.last().expect("five writes").1);
                 }
             });
         });
@@ -344,11 +342,21 @@ mod tests {
     }
 
     #[cfg(not(feature = "model"))]
+    fn begin(map: &Map, block: u64) {
+        map.begin(block..block + 1, Sequence(1)).expect("in memory");
+    }
+
+    #[cfg(not(feature = "model"))]
+    fn get(map: &Map, block: u64) -> MapEntry {
+        map.get(block).expect("in memory")
+    }
+
+    #[cfg(not(feature = "model"))]
     fn applied(map: &Map, block: u64, sequence: u64, entry: MapEntry) -> Option<MapEntry> {
-        let mut replaced = Vec::new();
+        let mut replaced = None;
         let written = WrittenBlock { block, sequence: Sequence(sequence), entry };
-        map.apply(&[written], |old| replaced.push(old));
-        replaced.pop().expect("one block")
+        map.apply(&[written], |changes| replaced = changes.first().map(|change| change.from));
+        replaced
     }
 
     #[cfg(not(feature = "model"))]
@@ -365,16 +373,16 @@ mod tests {
     fn an_older_completion_never_overwrites_a_newer_one() {
         for bytes in [WIDE, NARROW] {
             let map = new(3000, bytes);
-            map.begin(2000);
-            map.begin(2000);
+            begin(&map, 2000);
+            begin(&map, 2000);
             assert_eq!(applied(&map, 2000, 6, at(60)), Some(MapEntry::Zeroes));
             assert_eq!(applied(&map, 2000, 5, at(50)), None, "the place of the older is dead");
-            assert_eq!(map.get(2000), kept(at(60), bytes));
-            map.begin(2000);
+            assert_eq!(get(&map, 2000), kept(at(60), bytes));
+            begin(&map, 2000);
             let old = applied(&map, 2000, 7, at(70));
             assert_eq!(old, Some(kept(at(60), bytes)), "nothing of it was in flight");
-            map.begin(2000);
-            map.begin(2000);
+            begin(&map, 2000);
+            begin(&map, 2000);
             map.abandon(2000);
             assert_eq!(applied(&map, 2000, 8, at(80)), Some(kept(at(70), bytes)));
             assert!(map.group(2000).0.lock().pending.is_empty(), "all have ended");
@@ -388,7 +396,7 @@ mod tests {
         for bytes in [WIDE, NARROW] {
             let map = new(3000, bytes);
             let blocks = [2999, 5, 5, 2000, 5, 6];
-            blocks.into_iter().for_each(|block| map.begin(block));
+            blocks.into_iter().for_each(|block| begin(&map, block));
             let written: Vec<WrittenBlock> = blocks
                 .into_iter()
                 .zip([1, 3, 2, 4, 9, 7])
@@ -399,10 +407,10 @@ mod tests {
                 })
                 .collect();
             let mut replaced = Vec::new();
-            map.apply(&written, |old| replaced.push(old));
-            let new = Some(MapEntry::Zeroes);
-            assert_eq!(replaced, [new, new, None, new, Some(kept(at(3), bytes)), new]);
-            let there = [5, 6, 2000, 2999].map(|block| map.get(block));
+            map.apply(&written, |changes| replaced.extend(changes.iter().map(|change| change.from)));
+            let new = MapEntry::Zeroes;
+            assert_eq!(replaced, [new, new, new, kept(at(3), bytes), new]);
+            let there = [5, 6, 2000, 2999].map(|block| get(&map, block));
             assert_eq!(there, [9, 7, 4, 1].map(|sequence| kept(at(sequence), bytes)));
             assert!(map.groups.iter().all(|group| group.lock().pending.is_empty()), "all have ended");
         }
@@ -415,16 +423,20 @@ mod tests {
         for block in [10, 600, 1999] {
             map.set(block, at(block));
         }
-        map.begin(11); // sequence 8: in flight when the zeroes are applied, and older
-        let range = map.begin_range(5..1999);
-        map.begin(600); // sequence 10: begins, is applied and ends while the zeroes, 9, are in flight
+        begin(&map, 11); // sequence 8: in flight when the zeroes are applied, and older
+        let range = map.begin_range(5..1999, Sequence(9));
+        begin(&map, 600); // sequence 10: begins, is applied and ends while the zeroes, 9, are in flight
         applied(&map, 600, 10, at(601));
         let mut replaced = Vec::new();
-        range.apply(Sequence(9), |old| replaced.extend((old != MapEntry::Zeroes).then_some(old)));
+        for part in range.parts() {
+            let old = |changes: &[Change]| replaced.extend(changes.iter().map(|change| change.from));
+            range.apply(part, Sequence(9), old).expect("in memory");
+        }
         drop(range);
-        assert_eq!((replaced, map.get(10), map.get(600)), (vec![at(10)], MapEntry::Zeroes, at(601)));
+        replaced.retain(|old| *old != MapEntry::Zeroes);
+        assert_eq!((replaced, get(&map, 10), get(&map, 600)), (vec![at(10)], MapEntry::Zeroes, at(601)));
         assert_eq!(applied(&map, 11, 8, at(11)), None);
-        assert_eq!((map.get(11), map.get(1999)), (MapEntry::Zeroes, at(1999)));
+        assert_eq!((get(&map, 11), get(&map, 1999)), (MapEntry::Zeroes, at(1999)));
         assert_eq!(map.mapped().map(|(block, _)| block).collect::<Vec<_>>(), [600, 1999]);
     }
 }

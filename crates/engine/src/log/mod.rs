@@ -3,6 +3,8 @@
 mod append;
 pub mod append_table;
 mod batch;
+pub mod checkpoint;
+pub mod checkpoints;
 pub mod config;
 mod damage;
 mod degraded;
@@ -14,7 +16,10 @@ pub mod footer;
 pub mod health;
 pub mod join;
 pub mod map;
+pub mod map_memory;
 mod open;
+pub mod page_out;
+pub mod paging;
 pub mod pins;
 pub mod port;
 mod read;
@@ -32,6 +37,8 @@ pub mod zeroed;
 mod zeroes;
 pub mod zone_budget;
 
+#[cfg(all(test, not(feature = "model")))]
+mod checkpoint_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod crash_tests;
 #[cfg(all(test, not(feature = "model")))]

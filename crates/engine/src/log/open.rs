@@ -245,6 +245,7 @@ pub async fn open_segment<D: ZoneDevice>(
         let number = take_number(port).await?;
         let (columns, taken, exchanges) = take_zones(port, class).await?;
         port.shared.members.note_columns(taken.zones.len(), columns.len() - taken.zones.len());
+        let _opening = port.shared.openings.enter(port.shard);
         let header = header(port, (class, access), number, &columns, &taken)?;
         let segment = Arc::new(Segment::new(&header, SegmentState::Open));
         match write_headers(port, &segment).await {

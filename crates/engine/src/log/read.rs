@@ -8,7 +8,8 @@ use layout::zoned::{BlockPlace, Checksum, MapEntry};
 
 use super::damage::{Damage, report};
 use super::degraded::make_block;
-use super::map::check_matches;
+use super::map::{OutOfMemory, check_matches};
+use super::paging::Fetch;
 use super::segment::Segment;
 use super::shard::LogEngine;
 use crate::buffer::{Gather, Slice};
@@ -33,9 +34,20 @@ pub async fn read_blocks<D: ZoneDevice>(
     bytes: u64,
 ) -> Result<Gather, VolumeError> {
     let (first, count) = (offset_bytes / BLOCK_BYTES as u64, bytes / BLOCK_BYTES as u64);
-    // Z-I4: from here on no zone of a segment that the map names is reset under the read.
-    let _pin = engine.port.shared.pins.enter(engine.port.shard);
-    let runs = find(engine, first, count)?;
+    // Z-I4: from here on no zone of a segment that the map names is reset under the read. What is not in memory is fetched
+    // without the pin: that may wait for what waits for readers.
+    let mut fetch = Fetch::default();
+    let mut pin = engine.port.shared.pins.enter(engine.port.shard);
+    let runs = loop {
+        match find(engine, first, count)? {
+            Ok(runs) => break runs,
+            Err(out) => {
+                drop(pin);
+                fetch.bring(&engine.port, out).await?;
+                pin = engine.port.shared.pins.enter(engine.port.shard);
+            }
+        }
+    };
     let mut started = Vec::new();
     let mut is_started = Vec::new();
     for run in &runs {
@@ -52,15 +64,24 @@ pub async fn read_blocks<D: ZoneDevice>(
         };
         finish(engine, run, buffer, &mut data).await?;
     }
+    drop(pin);
     Ok(data)
 }
 
 /// Looks the blocks up, and gathers those that lie side by side.
-fn find<D: ZoneDevice>(engine: &LogEngine<D>, first: u64, count: u64) -> Result<Vec<Run>, VolumeError> {
+fn find<D: ZoneDevice>(
+    engine: &LogEngine<D>,
+    first: u64,
+    count: u64,
+) -> Result<Result<Vec<Run>, OutOfMemory>, VolumeError> {
     let shared = &engine.port.shared;
     let mut runs: Vec<Run> = Vec::new();
     for lba in first..first + count {
-        let (at, check) = match shared.map.get(lba) {
+        let entry = match shared.map.get(lba) {
+            Ok(entry) => entry,
+            Err(out) => return Ok(Err(out)),
+        };
+        let (at, check) = match entry {
             MapEntry::Zeroes => (None, 0),
             MapEntry::Lost => {
                 let reason =
@@ -84,7 +105,7 @@ fn find<D: ZoneDevice>(engine: &LogEngine<D>, first: u64, count: u64) -> Result<
         };
         runs.push(Run { at, checks: vec![check] });
     }
-    Ok(runs)
+    Ok(Ok(runs))
 }
 
 fn follows(run: &Run, at: Option<BlockPlace>) -> bool {

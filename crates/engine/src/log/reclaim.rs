@@ -9,16 +9,20 @@ pub mod choose;
 mod contents;
 pub mod throttle;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use layout::zoned::{BlockName, BlockPlace, Class, EmptiedEntry, MapEntry, ZeroesEntry};
 
 use self::choose::{Candidate, choose};
-use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
+use self::contents::{Contents, groups_of, is_mapped, list_blocks, read_contents, read_mapped};
+use super::checkpoint::checkpoint;
 use super::encode::StripeBlock;
 use super::flush::flush_members;
 use super::open::{next_columns, set_aside};
+use super::page_out::move_groups;
+use super::paging::{load_all, replace};
 use super::port::LogPort;
 use super::recover::decide::LiveBlock;
 use super::segment::{Segment, SegmentState};
@@ -40,12 +44,21 @@ const RUN_BLOCKS: usize = 32;
 pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     let space = &engine.port.shared.space;
     while space.wanted().await {
+        keep_checkpoints(&engine).await;
         pass(&engine).await;
         mend(&engine).await;
         restore(&engine).await;
         catch_up(&engine.port.shared);
     }
     space.set_running(false);
+}
+
+/// Writes a checkpoint, if one is due: here, so that no segment is emptied meanwhile.
+async fn keep_checkpoints<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
+    let shared = &engine.port.shared;
+    if shared.checkpoints.is_due(shared.map.changed()) {
+        _ = checkpoint(engine).await; // without space for it the one before stands
+    }
 }
 
 /// Empties segments until enough are free, or nothing more can be gained.
@@ -56,6 +69,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
         (Vec::new(), table.free_least(), 0);
     while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
+        keep_checkpoints(engine).await;
         let began_ns = port.platform.now_ns();
         let victims = victims(engine, &refused);
         let before: u64 = victims.iter().map(|victim| room_of(victim) - table.live(victim.slot())).sum();
@@ -178,6 +192,7 @@ async fn empty<D: ZoneDevice>(
     victims: &[Arc<Segment>],
 ) -> Result<Vec<Arc<Segment>>, VolumeError> {
     let (port, shared) = (&engine.port, &engine.port.shared);
+    give_up_map(engine, victims).await?;
     let mut moved: Vec<(Arc<Segment>, Contents)> = Vec::new();
     for victim in victims {
         if let Some(contents) = read_contents(port, victim).await {
@@ -205,6 +220,22 @@ async fn empty<D: ZoneDevice>(
     Ok(emptied)
 }
 
+/// Writes mapping blocks that are in the victims anew, and another checkpoint where the newest needs a block of a victim.
+async fn give_up_map<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    victims: &[Arc<Segment>],
+) -> Result<(), VolumeError> {
+    let table = &engine.port.shared.table;
+    let slots = || victims.iter().map(|victim| victim.slot());
+    if slots().any(|slot| table.has_mapping(slot)) {
+        move_groups(engine, &slots().collect()).await?;
+    }
+    if slots().any(|slot| table.is_pinned(slot)) {
+        checkpoint(engine).await?;
+    }
+    Ok(())
+}
+
 /// Moves the blocks of the victims that the map names. What is left of all of them shares stripes: where drives choose places each
 /// victim would take one of its own, most of it padding, and the reserve has room for a few.
 async fn move_mapped<D: ZoneDevice>(
@@ -219,8 +250,14 @@ async fn move_mapped<D: ZoneDevice>(
         if shared.space.is_stopping() {
             return Ok(());
         }
-        let part: Vec<(&Arc<Segment>, &LiveBlock)> =
-            part.iter().filter(|(_, live)| is_mapped(shared, live)).copied().collect();
+        load_all(port, &groups_of(shared, part.iter().map(|(_, live)| *live))).await?;
+        let mut named = Vec::with_capacity(part.len());
+        for &(victim, live) in part {
+            if is_mapped(port, live).await? {
+                named.push((victim, live));
+            }
+        }
+        let part = named;
         let runs = part.chunk_by(|(_, before), (_, next)| follows(before.place, next.place));
         let runs = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).map(|run| {
             let (victim, _) = run[0];
@@ -239,12 +276,13 @@ async fn move_mapped<D: ZoneDevice>(
                 None => lose(engine, victim, live).await?,
             }
         }
-        let map = |first: usize, to: &[BlockPlace]| {
-            for (at, to) in (first..).zip(to) {
-                map_moved(shared, &blocks[at], places[at], *to);
-            }
-        };
-        write_stripes(port, &engine.open, Class::Reclaim, &blocks, false, map).await?;
+        let copies = RefCell::new(Vec::with_capacity(blocks.len()));
+        let place = |first: usize, to: &[BlockPlace]| copies.borrow_mut().extend((first..).zip(to.to_vec()));
+        let written = write_stripes(port, &engine.open, Class::Reclaim, &blocks, false, place).await;
+        for (at, to) in copies.into_inner() {
+            map_moved(port, &blocks[at], places[at], to).await?;
+        }
+        written?;
         shared.space.moved(blocks.len() as u64);
     }
     Ok(())
@@ -259,14 +297,16 @@ fn follows(before: BlockPlace, next: BlockPlace) -> bool {
 }
 
 /// Z-I3: the copy has the sequence of its block, and is mapped only if the block's place still stands.
-fn map_moved(shared: &LogShared, block: &StripeBlock, from: BlockPlace, to: BlockPlace) {
-    let BlockName::User(lba) = block.entry.name else { return };
-    let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-    shared.table.add_live(to.slot, 1);
-    match shared.map.replace(lba, from, MapEntry::At { place: to, checksum }) {
-        true => shared.table.remove_live(from.slot),
-        false => shared.table.remove_live(to.slot),
-    }
+async fn map_moved<D: ZoneDevice>(
+    port: &LogPort<D>,
+    block: &StripeBlock,
+    from: BlockPlace,
+    to: BlockPlace,
+) -> Result<(), VolumeError> {
+    let BlockName::User(lba) = block.entry.name else { return Ok(()) };
+    port.shared.table.note_sequence(to.slot, block.entry.sequence);
+    let checksum = port.shared.map.shape().checksum_of(block.entry.checksum);
+    replace(port, lba, from, MapEntry::At { place: to, checksum }).await.map(drop)
 }
 
 /// A block that can neither be read nor made. If nothing that is away could bring it back, it is lost: it reads as an error,
@@ -280,7 +320,7 @@ async fn lose<D: ZoneDevice>(
     let states = shared.members.states();
     let is_whole = victim.zones().all(|(_, slot, _)| states[slot] == MemberState::InSync);
     let BlockName::User(lba) = live.entry.name else { return Ok(()) };
-    if !is_whole || !is_mapped(shared, live) {
+    if !is_whole || !is_mapped(port, live).await? {
         return Ok(());
     }
     let range = ZeroesEntry { lba, blocks: 1, is_lost: true, sequence: live.entry.sequence };
@@ -289,8 +329,7 @@ async fn lose<D: ZoneDevice>(
     let block = StripeBlock::new(BlockName::Zeroes, sequence, contents);
     let list = |_, places: &[BlockPlace]| add_lists(shared, places);
     write_stripes(port, &engine.open, Class::Reclaim, &[block], false, list).await?;
-    if shared.map.replace(lba, live.place, MapEntry::Lost) {
-        shared.table.remove_live(live.place.slot);
+    if replace(port, lba, live.place, MapEntry::Lost).await? {
         shared.space.lost();
     }
     Ok(())

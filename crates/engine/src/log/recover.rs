@@ -11,6 +11,8 @@ pub mod decide;
 mod decide_tests;
 pub mod found;
 mod heal;
+mod known;
+mod map;
 mod rebuild;
 pub mod scan;
 
@@ -18,21 +20,23 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::units::{DeviceOffset, Slot};
-use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
+use layout::zoned::{BlockName, Checkpoint, EmptiedEntry, Epoch, SegmentHeader, ZonePlace};
 use smallvec::SmallVec;
 
 use self::decide::{
     Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable, named_blocks,
     newest_footers,
 };
-use self::found::{Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
-use self::rebuild::Rebuild;
+use self::found::{Failure, Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
+use self::known::{Known, Lists, Reading};
+use self::map::build_map;
 use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
+use super::checkpoints::Checkpoints;
 use super::config::{LogConfig, SUPERBLOCK_ZONES};
 use super::damage::{Damage, report};
 use super::health::LogMembers;
 use super::map::Map;
+use super::map_memory::MapMemory;
 use super::pins::Pins;
 use super::port::{LogPlatform, LogPort};
 use super::segment::{Segment, SegmentState};
@@ -44,7 +48,6 @@ use super::zeroed::Zeroed;
 use super::zone_budget::ZoneBudget;
 use crate::buffer::Pool;
 use crate::counters::Counters;
-use crate::error::VolumeError;
 use crate::events::EventSink;
 use crate::executor::Executor;
 use crate::members::MemberState;
@@ -62,6 +65,8 @@ pub struct Start<D> {
     pub epoch: Epoch,
     /// Segment numbers that the superblocks reserve for this epoch, none of them used before.
     pub numbers: std::ops::Range<u64>,
+    /// The checkpoint that the superblocks name.
+    pub checkpoint: Option<Checkpoint>,
     /// The counters of each shard.
     pub counters: Arc<[Counters]>,
     /// Receives what happens.
@@ -79,6 +84,18 @@ pub async fn recover<D: ZoneDevice>(
     platform: &Rc<dyn LogPlatform>,
 ) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
     Recovery::read(start, executor, pool, platform).await?.write(|_| {}).await
+}
+
+/// The state and identity of each slot's member.
+type Members = Vec<(MemberState, [u8; 16])>;
+
+/// The zones of each segment that have a right header, by column.
+type Columns = BTreeMap<SegmentKey, FoundColumns>;
+
+/// A segment, as its headers say it.
+struct FoundColumns {
+    header: SegmentHeader,
+    zones: Vec<Option<ZoneFound>>,
 }
 
 /// What a start has read and decided, before it writes anything.
@@ -100,15 +117,43 @@ impl<D: ZoneDevice> Recovery<D> {
         pool: &Arc<Pool>,
         platform: &Rc<dyn LogPlatform>,
     ) -> Result<Self, RecoverError> {
-        let members = start.states.iter().copied().zip(start.config.devices.iter().copied()).collect();
+        let members: Members =
+            start.states.iter().copied().zip(start.config.devices.iter().copied()).collect();
         for state in start.states.iter_mut().filter(|state| **state == MemberState::Recovering) {
             *state = MemberState::InSync; // it has what it has, and lacks what was not found
         }
         let zones = scan_zones(&start, pool).await?;
-        let mut segments = gather(&start, pool, &zones).await;
-        let events = std::mem::replace(&mut start.events, Box::new(|_| {}));
-        let members = LogMembers::new(members, start.config.losses_survived(), events);
-        let (shared, loose) = share(&start, members, &zones, &segments);
+        let events: Arc<EventSink> = Arc::new(std::mem::replace(&mut start.events, Box::new(|_| {})));
+        let around = (executor, pool, platform);
+        let checkpoint = start.checkpoint.filter(|_| start.config.map_limits.changed.is_some());
+        match Self::judge_all(&start, &members, &zones, checkpoint, &events, around).await {
+            // Without it everything is read: all that it says is in the log as well.
+            Err(Failure::Checkpoint(fault)) => {
+                let again = Self::judge_all(&start, &members, &zones, None, &events, around).await;
+                let mut recovery = again.map_err(Failure::into_error)?;
+                recovery.report.checkpoint_fault = Some(fault);
+                Ok(recovery)
+            }
+            judged => judged.map_err(Failure::into_error),
+        }
+    }
+
+    async fn judge_all(
+        start: &Start<D>,
+        members: &Members,
+        zones: &[ZoneFound],
+        said: Option<Checkpoint>,
+        events: &Arc<EventSink>,
+        (executor, pool, platform): (&Executor, &Arc<Pool>, &Rc<dyn LogPlatform>),
+    ) -> Result<Self, Failure> {
+        let columns = columns_of(zones);
+        let sink = Arc::clone(events);
+        let members = LogMembers::new(
+            members.clone(),
+            start.config.losses_survived(),
+            Box::new(move |event| sink(event)),
+        );
+        let (shared, loose) = share(start, members, zones, &columns);
         let port = LogPort::new(
             Arc::clone(&shared),
             0,
@@ -117,18 +162,46 @@ impl<D: ZoneDevice> Recovery<D> {
             Rc::clone(platform),
             start.devices.clone(),
         );
+        let mut segments: BTreeMap<SegmentKey, Judged> = BTreeMap::new();
+        let known = match said {
+            None => None,
+            Some(said) => Some(read_known(&port, &columns, &mut segments, said).await?),
+        };
+        for (key, found) in &columns {
+            if !segments.contains_key(key) {
+                segments.insert(*key, read_segment(&port, found, known.as_ref()).await);
+            }
+        }
+        insert(&shared, &segments);
         let emptied = emptied_of(&port, &segments).await;
         segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
         if shared.members.in_sync().len() < shared.config.devices.len() {
             // A member that is away may still hold any of them.
             emptied.iter().for_each(|key| shared.space.resetting(*key));
         }
-        name_headers(&port, &segments, &zones);
+        name_headers(&port, &segments, zones);
         check_slots(&shared, &segments)?;
         check_columns(&segments)?;
-        let mut report = RecoveryReport { segments: segments.len(), ..RecoveryReport::default() };
-        build_map(&port, &segments, &mut report).await?;
+        let left_out = segments.values().filter(|judged| judged.left_out.is_some()).count();
+        let from_checkpoint = known.is_some();
+        let mut report = RecoveryReport {
+            segments: segments.len(),
+            left_out,
+            from_checkpoint,
+            ..RecoveryReport::default()
+        };
+        build_map(&port, &segments, known.as_ref(), &mut report).await?;
         Ok(Recovery { port, segments, loose, report })
+    }
+
+    /// What shards will share, with the map as it was found.
+    pub fn shared(&self) -> &Arc<LogShared> {
+        &self.port.shared
+    }
+
+    /// This shard's way to the members.
+    pub fn port(&self) -> &LogPort<D> {
+        &self.port
     }
 
     /// Makes whole what a crash left half done. The epoch is durable on every member by now. `keep` is called before the first
@@ -147,7 +220,8 @@ impl<D: ZoneDevice> Recovery<D> {
         heal::heal(&port, &open, &loose, &mut report).await?;
         // A column without the footer that others have may lack what they name: its member was away when they were written.
         let lacks = |judged: &&Judged| {
-            matches!(judged.decision, Decision::Sealed(_)) && !judged.is_gone && !all_have_footers(judged)
+            let is_sealed = matches!(judged.decision, Decision::Sealed(_)) && judged.left_out.is_none();
+            is_sealed && !judged.is_gone && !all_have_footers(judged)
         };
         for judged in segments.values().filter(lacks) {
             let there = shared.table.get(judged.found.header.slot).map(|segment| segment.key());
@@ -175,31 +249,85 @@ async fn scan_zones<D: ZoneDevice>(
     Ok(zones)
 }
 
-/// Gathers the columns of each segment, reads their footers, and the records of segments whose footers are not enough.
-async fn gather<D: ZoneDevice>(
-    start: &Start<D>,
-    pool: &Arc<Pool>,
-    zones: &[ZoneFound],
-) -> BTreeMap<SegmentKey, Judged> {
-    let mut columns: BTreeMap<SegmentKey, Vec<(&ZoneFound, &SegmentHeader)>> = BTreeMap::new();
+/// Where drives choose places, footers alone say which stripe a place belongs to, each of its own column: they are read while they
+/// are there, and a segment of which one is missing is read whole.
+fn without_blocks(judged: Judged, reading: Reading) -> Judged {
+    let are_all_there = judged.found.columns.iter().all(Option::is_some) && all_have_footers(&judged);
+    match (reading, &judged.decision) {
+        (Reading::LeftOut(lists), Decision::Sealed(_)) if are_all_there => {
+            Judged { decision: Decision::Sealed(Vec::new()), left_out: Some(lists), is_gone: false, ..judged }
+        }
+        _ => judged,
+    }
+}
+
+/// Gathers the columns of each segment.
+fn columns_of(zones: &[ZoneFound]) -> Columns {
+    let mut columns = Columns::new();
     for zone in zones {
-        if let HeaderFound::Right(header) = &zone.header {
-            let is_own = header.columns[usize::from(header.column)].slot as usize == zone.slot;
-            if is_own {
-                columns.entry((header.segment, header.tag)).or_default().push((zone, header));
-            }
+        let HeaderFound::Right(header) = &zone.header else { continue };
+        if header.columns[usize::from(header.column)].slot as usize != zone.slot {
+            continue; // it is not its own
+        }
+        let found = columns.entry((header.segment, header.tag)).or_insert_with(|| FoundColumns {
+            header: SegmentHeader { column: 0, generation: 0, ..header.clone() },
+            zones: vec![None; header.columns.len()],
+        });
+        if let Some(own) = found.zones.get_mut(usize::from(header.column)) {
+            *own = Some(zone.clone());
         }
     }
-    let mut segments = BTreeMap::new();
-    for (key, columns) in columns {
-        let mut of_columns: Vec<Option<ZoneFound>> = vec![None; columns[0].1.columns.len()];
-        for (zone, header) in &columns {
-            of_columns[usize::from(header.column)] = Some((*zone).clone());
+    columns
+}
+
+/// Reads a checkpoint: the segment that it begins in, and those after it as far as it goes. They are judged, and in their slots.
+async fn read_known<D: ZoneDevice>(
+    port: &LogPort<D>,
+    columns: &Columns,
+    segments: &mut BTreeMap<SegmentKey, Judged>,
+    said: Checkpoint,
+) -> Result<Known, Failure> {
+    let mut lists = Lists::default();
+    for (key, found) in columns.range((said.segment, 0)..) {
+        let judged = read_segment(port, found, None).await;
+        place(&port.shared, &judged);
+        lists.take(port, &judged, said).await;
+        segments.insert(*key, judged);
+        if lists.are_whole() {
+            break;
         }
-        let devices = |slot: usize| start.devices[slot].clone();
-        segments.insert(key, judge(&devices, pool, columns[0].1, of_columns).await);
     }
-    segments
+    lists.known(said, port.shared.map.groups()).map_err(Failure::Checkpoint)
+}
+
+/// Reads a segment, as far as what is known of it does not do.
+async fn read_segment<D: ZoneDevice>(
+    port: &LogPort<D>,
+    found: &FoundColumns,
+    known: Option<&Known>,
+) -> Judged {
+    let FoundColumns { header, zones } = found;
+    let reading = known.map_or(Reading::Whole, |known| known.decide(header, zones));
+    let left_out = match reading {
+        Reading::LeftOut(lists) if !header.shape.is_append() => Some(lists),
+        Reading::Gone => None,
+        Reading::Whole | Reading::LeftOut(_) => {
+            let judged = judge(&|slot| port.device(slot), &port.pool, header, zones.clone()).await;
+            return without_blocks(judged, reading);
+        }
+    };
+    let column = |zone: &Option<ZoneFound>| {
+        let end_block = zone.as_ref()?.end_block;
+        Some(ColumnFound { end_block, ..ColumnFound::default() })
+    };
+    Judged {
+        found: SegmentFound { header: header.clone(), columns: zones.iter().map(column).collect() },
+        zones: zones.clone(),
+        decision: Decision::Sealed(Vec::new()),
+        lacking: SmallVec::new(),
+        is_gone: left_out.is_none(),
+        left_out,
+    }
 }
 
 /// Reads what the columns of a segment hold, their footers and, where those are not enough, their records, and decides what
@@ -230,7 +358,7 @@ pub async fn judge<D: ZoneDevice>(
         Decision::Sealed(_) => lacking_columns(devices, pool, &found, &zones).await,
         Decision::Records { .. } => SmallVec::new(),
     };
-    Judged { found, zones, decision, lacking, is_gone }
+    Judged { found, zones, decision, lacking, is_gone, left_out: None }
 }
 
 /// Of the columns without a footer of the newest epoch those that have not all records which the footers name. Where drives choose places,
@@ -289,20 +417,20 @@ fn has_nothing(found: &SegmentFound) -> bool {
     found.columns.iter().flatten().all(is_empty)
 }
 
-/// What shards will share: the table has the segments that hold something, and the zones that are free. Also returns zones
-/// that hold no column, and those that are active.
+/// What shards will share: the table has the zones that are free, and no segment yet. Also returns zones that hold no column, and
+/// those that are active.
 fn share<D: ZoneDevice>(
     start: &Start<D>,
     members: LogMembers,
     zones: &[ZoneFound],
-    segments: &BTreeMap<SegmentKey, Judged>,
+    columns: &Columns,
 ) -> (Arc<LogShared>, Loose) {
     let config = start.config.clone();
     let mut named = BTreeSet::new();
-    for judged in segments.values() {
-        let columns = judged.found.header.columns.iter();
+    for found in columns.values() {
+        let columns = found.header.columns.iter();
         named.extend(columns.filter_map(|column| Some((usize::from(column.slot), column.zone?))));
-        named.extend(judged.zones.iter().flatten().map(|zone| (zone.slot, zone.zone)));
+        named.extend(found.zones.iter().flatten().map(|zone| (zone.slot, zone.zone)));
     }
     let mut free = vec![VecDeque::new(); config.devices.len()];
     let mut loose = Loose::default();
@@ -333,11 +461,13 @@ fn share<D: ZoneDevice>(
         space: Space::default(),
         members,
         pins: Pins::new(start.counters.len()),
+        openings: Pins::new(start.counters.len()),
+        memory: MapMemory::new(config.map_limits.groups),
+        checkpoints: Checkpoints::new(config.map_limits.changed),
         counters: Arc::clone(&start.counters),
         table,
         config,
     };
-    insert(&shared, segments);
     (Arc::new(shared), loose)
 }
 
@@ -347,27 +477,33 @@ fn share<D: ZoneDevice>(
 fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
     let (gone, used): (Vec<&Judged>, Vec<&Judged>) =
         segments.values().rev().partition(|judged| judged.is_gone);
-    for judged in used.into_iter().chain(gone) {
-        let header = &judged.found.header;
-        if !shared.table.take_found(header.slot) {
-            continue;
-        }
-        let state = match judged.decision {
-            Decision::Sealed(_) if all_have_footers(judged) => SegmentState::Sealed,
-            Decision::Sealed(_) | Decision::Records { .. } => SegmentState::Short,
-        };
-        let mut segment = Segment::new(&as_found(judged), state);
-        if shared.map.shape().checksum_bits() == 0 {
-            segment.read_without(&judged.lacking); // no checksum would show it (Z-I12)
-        }
-        if let Some(table) = &segment.table {
-            // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
-            for (column, group, id, start) in places_of(judged) {
-                _ = table.place(column, group, id, start);
-            }
-        }
-        shared.table.insert(Arc::new(segment));
+    used.into_iter().chain(gone).for_each(|judged| place(shared, judged));
+}
+
+/// Puts a segment into its slot, if that is free.
+fn place(shared: &LogShared, judged: &Judged) {
+    let header = &judged.found.header;
+    if !shared.table.take_found(header.slot) {
+        return;
     }
+    let state = match judged.decision {
+        Decision::Sealed(_) if judged.left_out.is_some() || all_have_footers(judged) => SegmentState::Sealed,
+        Decision::Sealed(_) | Decision::Records { .. } => SegmentState::Short,
+    };
+    let mut segment = Segment::new(&as_found(judged), state);
+    if shared.map.shape().checksum_bits() == 0 {
+        segment.read_without(&judged.lacking); // no checksum would show it (Z-I12)
+    }
+    if judged.left_out.is_some() {
+        segment.leave_out();
+    }
+    if let Some(table) = &segment.table {
+        // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
+        for (column, group, id, start) in places_of(judged) {
+            _ = table.place(column, group, id, start);
+        }
+    }
+    shared.table.insert(Arc::new(segment));
 }
 
 /// Whether every column that can be read has a footer of the newest epoch.
@@ -457,67 +593,6 @@ fn check_columns(segments: &BTreeMap<SegmentKey, Judged>) -> Result<(), RecoverE
             let missing = columns.iter().filter(|column| column.is_none()).count();
             let segment = judged.found.header.segment;
             return Err(RecoverError::TooFewColumns { segment, missing, width: columns.len() });
-        }
-    }
-    Ok(())
-}
-
-/// Makes the map: entries of stripes that stay before those of stripes that are to be moved, in the order of segments.
-async fn build_map<D: ZoneDevice>(
-    port: &LogPort<D>,
-    segments: &BTreeMap<SegmentKey, Judged>,
-    report: &mut RecoveryReport,
-) -> Result<(), RecoverError> {
-    let shared = &port.shared;
-    let mut rebuild = Rebuild::new(&shared.map);
-    let used = || segments.values().filter(|judged| !judged.is_gone);
-    for verdict in [Verdict::Keep, Verdict::Move] {
-        for live in used().flat_map(|judged| live_blocks(judged, |of| of == verdict)) {
-            match live.entry.name {
-                BlockName::User(lba) => {
-                    let checksum = shared.map.shape().checksum_of(live.entry.checksum);
-                    let entry = MapEntry::At { place: live.place, checksum };
-                    rebuild.offer(lba, live.entry.sequence, entry);
-                }
-                BlockName::Zeroes => {
-                    let contents = read_live(port, &live).await;
-                    let ranges =
-                        contents.and_then(|block| ZeroesEntry::parse_all(block.bytes(), &live.entry).ok());
-                    let unreadable = || VolumeError::Unreadable {
-                        member: Slot::new(0),
-                        offset_bytes: DeviceOffset::START,
-                    };
-                    if verdict == Verdict::Keep {
-                        shared.table.add_list(live.place.slot);
-                    }
-                    for range in ranges.ok_or_else(unreadable)? {
-                        rebuild.offer_range(&range);
-                        if !range.is_lost {
-                            shared.zeroed.add(range.lba..range.lba + u64::from(range.blocks), range.sequence);
-                        }
-                    }
-                }
-                BlockName::Emptied if verdict == Verdict::Keep => shared.table.add_list(live.place.slot),
-                _ => {}
-            }
-        }
-    }
-    for judged in used() {
-        for live in live_blocks(judged, |of| of == Verdict::Lost) {
-            if let BlockName::User(lba) = live.entry.name {
-                report.lost_blocks += 1;
-                rebuild.offer(lba, live.entry.sequence, MapEntry::Lost);
-            }
-        }
-        if let Decision::Records { stripes, unknown_blocks } = &judged.decision {
-            report.void_stripes += stripes.iter().filter(|stripe| stripe.verdict == Verdict::Void).count();
-            report.unknown_blocks += unknown_blocks;
-        }
-    }
-    drop(rebuild);
-    for (_, entry) in shared.map.mapped() {
-        if let MapEntry::At { place, .. } = entry {
-            shared.table.add_live(place.slot, 1);
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::append_table::AppendTable;
 use super::stripe_group::StripeGroups;
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use crate::zone_device::METADATA_SECTOR_BYTES;
 
 /// No zone.
@@ -127,6 +127,8 @@ pub struct Segment {
     zones: Box<[AtomicU32]>,
     /// Columns that may lack what the footers of the others name, where no checksum in the map would show it.
     unsure: SmallVec<[u8; 2]>,
+    /// A start has not read what it holds: a checkpoint says what of it counts, and nothing what its lists say.
+    is_left_out: AtomicBool,
     /// The groups, where the drive chooses places.
     pub groups: Option<StripeGroups>,
     /// Where the stripes of each group are, where the drive chooses places.
@@ -159,7 +161,18 @@ impl Segment {
         };
         let zones = header.columns.iter().map(|column| AtomicU32::new(column.zone.unwrap_or(NO_ZONE)));
         let (zones, unsure) = (zones.collect(), SmallVec::new());
-        Segment { zones, unsure, headers, groups, table, progress: Mutex::new(progress) }
+        let is_left_out = AtomicBool::new(false);
+        Segment { zones, unsure, is_left_out, headers, groups, table, progress: Mutex::new(progress) }
+    }
+
+    /// A start leaves it out.
+    pub fn leave_out(&self) {
+        self.is_left_out.store(true, SeqCst);
+    }
+
+    /// Whether a start left it out.
+    pub fn was_left_out(&self) -> bool {
+        self.is_left_out.load(SeqCst)
     }
 
     /// Clients' reads are made from the other columns, until the segment is emptied.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::segment::{Segment, SegmentState};
+use super::sequence::Sequence;
 use super::zone_budget::{Purpose, ZoneBudget};
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -17,10 +18,37 @@ pub const NUMBERS_RESERVED: u64 = 1024;
 #[repr(align(128))]
 struct Slot {
     segment: Mutex<Option<Arc<Segment>>>,
-    /// Blocks that the map names.
+    /// Blocks that the map names, and how many of them the checkpoint that is being written does not count: see [`Live`].
     live: AtomicU64,
     /// Blocks that are lists of zeroes or of emptied segments.
     lists: AtomicU64,
+    /// Mapping blocks that are the newest of their groups.
+    mapping: AtomicU64,
+    /// Blocks that a checkpoint needs: its root, its table, and the mapping blocks that the root names.
+    pinned: AtomicU64,
+    /// The highest sequence of anything that it holds.
+    last: AtomicU64,
+}
+
+/// Live blocks of a segment, in one word: a checkpoint reads both numbers at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Live {
+    /// Blocks that the map names.
+    now: u32,
+    /// How many more these are than the groups of the checkpoint name, as it has them: changes that came after each.
+    late: i32,
+}
+
+impl Live {
+    /// What is added to the word of a slot for one more block.
+    fn one(is_late: bool) -> u64 {
+        (1 << 32) + u64::from(is_late)
+    }
+
+    fn of(word: u64) -> Live {
+        let late = word as u32 as i32;
+        Live { now: (word.wrapping_sub(i64::from(late) as u64) >> 32) as u32, late }
+    }
 }
 
 struct Free {
@@ -122,25 +150,93 @@ impl SegmentTable {
         assert!(before.is_none(), "a slot holds one segment");
     }
 
-    /// Live blocks of a segment.
+    /// Blocks of a segment that keep it from being reset: those that the map names, mapping blocks, and what a checkpoint needs.
     pub fn live(&self, slot: u32) -> u64 {
-        self.slots[slot as usize].live.load(SeqCst)
+        let slot = &self.slots[slot as usize];
+        let mapped = u64::from(Live::of(slot.live.load(SeqCst)).now);
+        mapped + slot.mapping.load(SeqCst) + slot.pinned.load(SeqCst)
+    }
+
+    /// Blocks of a segment that the map names.
+    pub fn mapped(&self, slot: u32) -> u32 {
+        Live::of(self.slots[slot as usize].live.load(SeqCst)).now
+    }
+
+    /// Blocks that the map names.
+    pub fn mapped_blocks(&self) -> u64 {
+        (0..self.slots.len()).map(|slot| u64::from(self.mapped(slot as u32))).sum()
     }
 
     /// Live blocks of all segments.
     pub fn live_blocks(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.live.load(SeqCst)).sum()
+        (0..self.slots.len()).map(|slot| self.live(slot as u32)).sum()
     }
 
     /// Blocks of a segment are mapped.
-    pub fn add_live(&self, slot: u32, blocks: u64) {
-        self.slots[slot as usize].live.fetch_add(blocks, SeqCst);
+    pub fn add_live(&self, slot: u32, blocks: u64, is_late: bool) {
+        self.slots[slot as usize].live.fetch_add(Live::one(is_late).wrapping_mul(blocks), SeqCst);
     }
 
     /// A block of a segment is not mapped any more.
-    pub fn remove_live(&self, slot: u32) {
-        let before = self.slots[slot as usize].live.fetch_sub(1, SeqCst);
-        assert!(before > 0, "a block dies once");
+    pub fn remove_live(&self, slot: u32, is_late: bool) {
+        let before = self.slots[slot as usize].live.fetch_sub(Live::one(is_late), SeqCst);
+        assert!(Live::of(before).now > 0, "a block dies once");
+    }
+
+    /// A checkpoint begins: from here on changes count as late once it has their group.
+    pub fn begin_checkpoint(&self) {
+        for slot in &self.slots {
+            let late = Live::of(slot.live.load(SeqCst)).late;
+            slot.live.fetch_sub(i64::from(late) as u64, SeqCst);
+        }
+    }
+
+    /// Blocks of a segment that the groups of the checkpoint name, as it has them.
+    pub fn live_in_checkpoint(&self, slot: u32) -> u32 {
+        let Live { now, late } = Live::of(self.slots[slot as usize].live.load(SeqCst));
+        now.wrapping_sub(late as u32)
+    }
+
+    /// A mapping block in a segment is the newest of its group.
+    pub fn add_mapping(&self, slot: u32) {
+        self.slots[slot as usize].mapping.fetch_add(1, SeqCst);
+    }
+
+    /// Whether a mapping block in a segment is the newest of its group.
+    pub fn has_mapping(&self, slot: u32) -> bool {
+        self.slots[slot as usize].mapping.load(SeqCst) > 0
+    }
+
+    /// A mapping block in a segment is not the newest of its group any more.
+    pub fn remove_mapping(&self, slot: u32) {
+        let before = self.slots[slot as usize].mapping.fetch_sub(1, SeqCst);
+        assert!(before > 0, "a mapping block is superseded once");
+    }
+
+    /// A checkpoint needs a block of a segment, whose zones are not reset before it has been superseded.
+    pub fn pin(&self, slot: u32) {
+        self.slots[slot as usize].pinned.fetch_add(1, SeqCst);
+    }
+
+    /// A checkpoint was superseded that needed a block of a segment.
+    pub fn unpin(&self, slot: u32) {
+        let before = self.slots[slot as usize].pinned.fetch_sub(1, SeqCst);
+        assert!(before > 0, "a block is needed by a checkpoint that was told");
+    }
+
+    /// Whether the newest checkpoint needs a block of a segment.
+    pub fn is_pinned(&self, slot: u32) -> bool {
+        self.slots[slot as usize].pinned.load(SeqCst) > 0
+    }
+
+    /// A segment holds something of this sequence.
+    pub fn note_sequence(&self, slot: u32, sequence: Sequence) {
+        self.slots[slot as usize].last.fetch_max(sequence.0, SeqCst);
+    }
+
+    /// The highest sequence of anything that a segment holds.
+    pub fn last_sequence(&self, slot: u32) -> Sequence {
+        Sequence(self.slots[slot as usize].last.load(SeqCst))
     }
 
     /// Lists that a segment holds. They count until it is emptied.
@@ -150,7 +246,12 @@ impl SegmentTable {
 
     /// A list of zeroes or of emptied segments is in a segment.
     pub fn add_list(&self, slot: u32) {
-        self.slots[slot as usize].lists.fetch_add(1, SeqCst);
+        self.add_lists(slot, 1);
+    }
+
+    /// So many are.
+    pub fn add_lists(&self, slot: u32, lists: u64) {
+        self.slots[slot as usize].lists.fetch_add(lists, SeqCst);
     }
 
     /// Takes a zone of each of `members`, and a slot. User writes leave `kept` zones of each member free (Z-I10).
@@ -265,9 +366,14 @@ impl SegmentTable {
 
     /// A slot is free: all zones of its segment are empty or set aside.
     pub fn remove(&self, slot: u32) {
-        assert_eq!(self.live(slot), 0, "nothing maps to a segment that goes (Z-I4)");
-        self.slots[slot as usize].lists.store(0, SeqCst);
-        *self.slots[slot as usize].segment.lock() = None;
+        assert_eq!(
+            self.live(slot),
+            0,
+            "nothing maps to a segment that goes (Z-I4), no checkpoint needs it (Z-I17)"
+        );
+        let own = &self.slots[slot as usize];
+        [&own.lists, &own.live, &own.last].into_iter().for_each(|count| count.store(0, SeqCst));
+        *own.segment.lock() = None;
         let mut free = self.free.lock();
         free.slots.push_back(slot);
         self.free_least.store(free.least(), SeqCst);

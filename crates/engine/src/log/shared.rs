@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use layout::zoned::{Epoch, MapEntry};
 
+use super::checkpoints::Checkpoints;
 use super::config::LogConfig;
 use super::health::LogMembers;
-use super::map::Map;
+use super::map::{Change, Map};
+use super::map_memory::MapMemory;
 use super::pins::Pins;
 use super::segment_table::SegmentTable;
 use super::sequence::Sequences;
@@ -35,6 +37,12 @@ pub struct LogShared {
     pub members: LogMembers,
     /// Readers.
     pub pins: Pins,
+    /// Segments that are being opened.
+    pub openings: Pins,
+    /// Memory of the map.
+    pub memory: MapMemory,
+    /// The newest checkpoint.
+    pub checkpoints: Checkpoints,
     /// The counters of each shard.
     pub counters: Arc<[Counters]>,
 }
@@ -51,10 +59,22 @@ impl LogShared {
         failing
     }
 
-    /// The map does not name a place any more: its segment has one live block less.
-    pub fn unmapped(&self, old: MapEntry) {
-        if let MapEntry::At { place, .. } = old {
-            self.table.remove_live(place.slot);
+    /// Entries of the map changed: counts the live blocks of their segments, first what came.
+    pub fn count(&self, changes: &[Change]) {
+        let place_of = |entry| match entry {
+            MapEntry::At { place, .. } => Some(place),
+            MapEntry::Zeroes | MapEntry::Lost => None,
+        };
+        let came = |change: &Change| Some((place_of(change.to)?.slot, change.is_late));
+        for alike in changes.chunk_by(|before, next| came(before) == came(next)) {
+            if let Some((slot, is_late)) = came(&alike[0]) {
+                self.table.add_live(slot, alike.len() as u64, is_late);
+            }
+        }
+        for Change { from, is_late, .. } in changes {
+            if let Some(place) = place_of(*from) {
+                self.table.remove_live(place.slot, *is_late);
+            }
         }
     }
 }

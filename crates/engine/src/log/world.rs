@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use layout::geometry::Level;
 use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
 
-use super::config::{LogConfig, OpenCounts};
+use super::config::{LogConfig, MapLimits, OpenCounts};
 use super::dispatch::FillWait;
 use super::engine::LogSet;
 use super::join::{Joining, exchange};
@@ -85,6 +85,7 @@ impl LogPlatform for Rc<Platform> {
 pub(crate) struct Saved {
     pub(crate) epoch: u32,
     pub(crate) numbers: u64,
+    pub(crate) checkpoint: Option<layout::zoned::Checkpoint>,
     pub(crate) states: Vec<MemberState>,
     pub(crate) uuids: Vec<[u8; 16]>,
 }
@@ -107,6 +108,9 @@ pub(crate) struct Shape {
     pub(crate) open: OpenCounts,
     /// Zones that a drive keeps open at most.
     pub(crate) open_max: Option<u32>,
+    /// Entries of a group of the map.
+    pub(crate) map_entries: u32,
+    pub(crate) map_limits: MapLimits,
 }
 
 pub(crate) const RAID5: Shape = Shape {
@@ -121,6 +125,8 @@ pub(crate) const RAID5: Shape = Shape {
     record_blocks: [4, 8],
     open: OpenCounts::ONE,
     open_max: Some(8),
+    map_entries: 512,
+    map_limits: MapLimits { groups: None, changed: None },
 };
 
 /// A running array.
@@ -159,6 +165,7 @@ impl World {
         let saved = Saved {
             epoch: 0,
             numbers: 1,
+            checkpoint: None,
             states: vec![MemberState::InSync; shape.members],
             uuids: (1..=shape.members as u8).map(|member| [member; 16]).collect(),
         };
@@ -194,11 +201,14 @@ impl World {
             group: 3,
             open: shape.open,
             band_blocks: 12,
-            map: MapShape::new(shape.entry, 2 * shape.members as u8, capacity_blocks).expect("a shape"),
+            map: MapShape::new(shape.entry, 2 * shape.members as u8, capacity_blocks)
+                .expect("a shape")
+                .with_groups_of(shape.map_entries),
             logical_blocks: shape.logical_blocks,
             fill_wait: FillWait::Auto,
             zone_limits: vec![shape.open_max; shape.members],
             record_bytes_max: 64 << 12,
+            map_limits: shape.map_limits,
         }
     }
 
@@ -227,6 +237,7 @@ impl World {
             states,
             epoch: Epoch { number: epoch, random: self.platform.random() as u32 },
             numbers,
+            checkpoint: self.saved.borrow().checkpoint,
             counters: vec![Counters::default(), Counters::default()].into(),
             events: Box::new(move |event| events.lock().push(event)),
         };
@@ -249,7 +260,8 @@ impl World {
                     let numbers = shared.table.numbers_to_reserve();
                     let states = shared.members.shown();
                     let uuids = (0..states.len()).map(|slot| shared.members.uuid(slot)).collect();
-                    *saved.borrow_mut() = Saved { epoch, numbers, states, uuids };
+                    let checkpoint = shared.checkpoints.said();
+                    *saved.borrow_mut() = Saved { epoch, numbers, checkpoint, states, uuids };
                     shared.table.numbers_are_reserved(numbers);
                     shared.members.metadata_written(version);
                 }
@@ -384,7 +396,7 @@ impl Array {
     pub(crate) fn stop(&self, world: &World) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.set);
         let second = Rc::clone(&self.second);
-        self.wait(world, async move { set.stop().await.and(second.stop().await) })
+        self.wait(world, async move { second.stop().await.and(set.stop().await) })
     }
 
     pub(crate) fn wait<T: 'static>(&self, world: &World, future: impl Future<Output = T> + 'static) -> T {

@@ -14,6 +14,7 @@ use super::dispatch::{Due, OpenStripe};
 use super::encode::StripeBlock;
 use super::map::WrittenBlock;
 use super::open::{OpenSegments, refused};
+use super::paging::begin;
 use super::port::{Blame, LogPort};
 use super::reclaim::throttle::Slope;
 use super::shard::LogEngine;
@@ -44,7 +45,7 @@ pub async fn write_blocks<D: ZoneDevice>(
     admit(engine, count as u64).await;
     let slices: SmallVec<[Slice; 1]> = (0..count).map(|block| engine.block_of(&data, block)).collect();
     let lbas = first..first + count as u64;
-    lbas.clone().for_each(|lba| shared.map.begin(lba));
+    begin(&engine.port, lbas.clone()).await?;
     let Some(sequence) = shared.sequences.take() else {
         lbas.for_each(|lba| shared.map.abandon(lba));
         return Err(used_up());
@@ -260,9 +261,10 @@ fn map_blocks(shared: &LogShared, blocks: &[StripeBlock], places: &[BlockPlace])
         }
     }
     let Some(place) = places.first() else { return };
-    shared.table.add_live(place.slot, written.len() as u64);
-    shared.map.apply(&written, |old| match old {
-        Some(old) => shared.unmapped(old),
-        None => shared.table.remove_live(place.slot),
-    });
+    let newest = blocks.iter().map(|block| block.entry.sequence).max().unwrap_or_default();
+    shared.table.note_sequence(place.slot, newest);
+    shared.map.apply(&written, |changes| shared.count(changes));
+    if shared.checkpoints.is_due(shared.map.changed()) {
+        shared.space.want();
+    }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use layout::zoned::{BlockName, ZeroesEntry};
 
 use super::encode::StripeBlock;
+use super::paging::Fetch;
 use super::shard::LogEngine;
 use super::write::{fill, used_up};
 use crate::buffer::Slice;
@@ -30,7 +31,7 @@ pub async fn zero_blocks<D: ZoneDevice>(
         let part = first..first + u64::from(blocks);
         first = part.end;
         // Registered before it takes its sequence (Z-I3).
-        let range = shared.map.begin_range(part.clone());
+        let range = shared.map.begin_range(part.clone(), shared.sequences.peek());
         let sequence = shared.sequences.take().ok_or_else(used_up)?;
         let entry = ZeroesEntry { lba: part.start, blocks, is_lost: false, sequence };
         let contents = Slice::from_bytes(&ZeroesEntry::encode_all(&[entry]));
@@ -38,7 +39,12 @@ pub async fn zero_blocks<D: ZoneDevice>(
         for outcome in fill(engine, engine.class_of(1), std::iter::once(block), fua) {
             outcome.ended().await?;
         }
-        range.apply(sequence, |old| shared.unmapped(old));
+        for part in range.parts() {
+            let apply = || range.apply(part.clone(), sequence, |changes| shared.count(changes));
+            while let Err(out) = apply() {
+                Fetch::default().bring(&engine.port, out).await?;
+            }
+        }
     }
     Ok(shared.members.settled().await?)
 }

@@ -60,7 +60,7 @@ byte_struct! {
         24  4  live_blocks: U32,
         28  1  flags: u8,
         29  1  width: u8,
-        30  2  reserve: U16,
+        30  2  lists: U16,
     }
 }
 
@@ -81,7 +81,7 @@ pub struct RootEntry {
     /// The word of its place, always of 8 bytes ([`super::MapShape::word`] of a map with such entries); `None` for a group that
     /// is all zeroes.
     pub place: Option<u64>,
-    /// As of which write it is.
+    /// Every write of the group up to this one is in it. Later ones may be, too: recovery replays them all.
     pub as_of: Sequence,
 }
 
@@ -103,16 +103,18 @@ pub struct TableEntry {
     pub tag: u64,
     /// Its slot in the map.
     pub slot: u32,
-    /// Blocks of its data region that were written; where its footer begins, if it was closed early.
+    /// Blocks of its data region.
     pub data_blocks: u32,
-    /// Blocks that the map named.
+    /// Blocks that the mapping blocks of the root name.
     pub live_blocks: u32,
     /// Its columns.
     pub width: u8,
-    /// Whether every block of it was mapped when the checkpoint began: recovery may leave it out.
+    /// Whether the mapping blocks of the root have all that it holds: recovery need not read it.
     pub is_mapped: bool,
     /// Whether it had its footer.
     pub is_sealed: bool,
+    /// Blocks of it that are lists, of zeroes or of emptied segments; as many as fit, if there were more.
+    pub lists: u16,
 }
 
 /// A block of the segment table. One that was read comes from [`TableBlock::parse`].
@@ -130,17 +132,12 @@ impl RootBlock {
     /// # Errors
     /// [`ZonedError`] names the first thing that is wrong.
     pub fn parse(bytes: &[u8], set_uuid: &[u8; 16]) -> Result<RootBlock, ZonedError> {
-        let what = Structure::Root;
-        let (block, entries) = open::<RawRootEntry>(what, bytes, ROOT_MAGIC, set_uuid)?;
-        let entry = |raw: &RawRootEntry| {
-            let place = Some(raw.place.get()).filter(|place| *place != NO_BLOCK);
-            let as_of = Sequence(raw.as_of.get());
-            let found = || format!("of a group as of {as_of}");
-            let expected = || format!("at least {}, the checkpoint's", block.sequence);
-            what.require(as_of >= block.sequence, "as_of", found, expected)?;
-            Ok(RootEntry { place, as_of })
+        let (block, entries) = open::<RawRootEntry>(Structure::Root, bytes, ROOT_MAGIC, set_uuid)?;
+        let entry = |raw: &RawRootEntry| RootEntry {
+            place: Some(raw.place.get()).filter(|place| *place != NO_BLOCK),
+            as_of: Sequence(raw.as_of.get()),
         };
-        Ok(RootBlock { block, entries: entries.iter().map(entry).collect::<Result<_, _>>()? })
+        Ok(RootBlock { block, entries: entries.iter().map(entry).collect() })
     }
 
     /// The block to write.
@@ -167,11 +164,7 @@ impl TableBlock {
         let (block, raws) = open::<RawTableEntry>(Structure::SegmentTable, bytes, TABLE_MAGIC, set_uuid)?;
         let mut before = 0;
         let mut entries = Vec::with_capacity(raws.len());
-        for (index, raw) in raws.iter().enumerate() {
-            Structure::SegmentTable.reserved(
-                raw.reserve.as_bytes(),
-                size_of::<RawHead>() + index * size_of::<RawTableEntry>() + 30,
-            )?;
+        for raw in &raws {
             entries.push(table_entry_of(raw, before)?);
             before = raw.segment.get();
         }
@@ -192,7 +185,7 @@ impl TableBlock {
             live_blocks: entry.live_blocks.into(),
             flags: if entry.is_mapped { MAPPED } else { 0 } | if entry.is_sealed { SEALED } else { 0 },
             width: entry.width,
-            reserve: 0.into(),
+            lists: entry.lists.into(),
         };
         let raws: Vec<RawTableEntry> = self.entries.iter().map(raw).collect();
         sealed(TABLE_MAGIC, set_uuid, self.block, raws.len(), raws.as_bytes())
@@ -225,6 +218,7 @@ fn table_entry_of(raw: &RawTableEntry, before: u64) -> Result<TableEntry, ZonedE
         width,
         is_mapped: flags & MAPPED != 0,
         is_sealed: flags & SEALED != 0,
+        lists: raw.lists.get(),
     })
 }
 

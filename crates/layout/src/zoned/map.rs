@@ -45,6 +45,7 @@ pub struct MapShape {
     entry: MapEntryBytes,
     map_columns: u8,
     capacity_blocks: u32,
+    group_entries: u32,
 }
 
 impl MapShape {
@@ -52,7 +53,19 @@ impl MapShape {
     #[must_use]
     pub fn new(entry: MapEntryBytes, map_columns: u8, capacity_blocks: u32) -> Option<MapShape> {
         let is_shape = map_columns > 0 && capacity_blocks > HEADER_BLOCKS;
-        is_shape.then_some(MapShape { entry, map_columns, capacity_blocks })
+        let group_entries = (BLOCK_BYTES / entry as usize) as u32;
+        is_shape.then_some(MapShape { entry, map_columns, capacity_blocks, group_entries })
+    }
+
+    /// The same with so many entries in a mapping block, and zeroes behind them: for tests, in which small arrays are to have many
+    /// groups.
+    ///
+    /// # Panics
+    /// If a block has no room for them, or there are none.
+    #[must_use]
+    pub fn with_groups_of(self, entries: u32) -> MapShape {
+        assert!((1..=self.group_entries).contains(&entries), "{entries} entries of {}", self.group_entries);
+        MapShape { group_entries: entries, ..self }
     }
 
     /// Bytes of an entry.
@@ -64,7 +77,7 @@ impl MapShape {
     /// Entries of a mapping block: 1024 or 512.
     #[must_use]
     pub const fn entries_per_block(&self) -> u64 {
-        (BLOCK_BYTES / self.entry_bytes()) as u64
+        self.group_entries as u64
     }
 
     /// Bits of a block's checksum in its entry.
@@ -139,6 +152,12 @@ impl MapShape {
         }
     }
 
+    /// How the root of the map writes the places of mapping blocks: as entries of 8 bytes, with the bits of a checksum.
+    #[must_use]
+    pub const fn of_root(&self) -> MapShape {
+        MapShape { entry: MapEntryBytes::Eight, ..*self }
+    }
+
     /// The first logical block of the group of entries that `lba` is in.
     #[must_use]
     pub const fn first_of_group(&self, lba: u64) -> u64 {
@@ -194,7 +213,10 @@ impl MappingBlock {
             MapEntryBytes::Eight => bytes.as_chunks().0.iter().map(|raw| u64::from_le_bytes(*raw)).collect(),
         };
         match words.iter().position(|word| shape.entry(*word).is_none()) {
-            None => Ok(MappingBlock { words }),
+            None => {
+                let own = words.into_iter().take(shape.entries_per_block() as usize);
+                Ok(MappingBlock { words: own.collect() })
+            }
             Some(index) => Err(ZonedError::Field {
                 structure: WHAT,
                 field: "entry",
@@ -218,10 +240,10 @@ impl MappingBlock {
     pub fn encode(words: &[u64], shape: &MapShape) -> Vec<u8> {
         let most = shape.entries_per_block() as usize;
         assert!(words.len() <= most, "{} entries of {most}", words.len());
-        let rest = std::iter::repeat_n(shape.word(MapEntry::Zeroes), most - words.len());
+        let rest = std::iter::repeat(shape.word(MapEntry::Zeroes));
         let entry_bytes = shape.entry_bytes();
         let mut block = Vec::with_capacity(BLOCK_BYTES);
-        for word in words.iter().copied().chain(rest) {
+        for word in words.iter().copied().chain(rest).take(BLOCK_BYTES / entry_bytes) {
             block.extend_from_slice(&word.to_le_bytes()[..entry_bytes]);
         }
         block

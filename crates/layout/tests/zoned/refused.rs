@@ -458,8 +458,6 @@ fn checkpoints_and_lists_that_make_no_sense_are_refused_by_name() {
         check(&case, 48, &[0xff, 0xff], "count is 65535 entries, expected at most");
         check(&case, 63, &[1], "reserve is 0x01 at byte 63");
     }
-    let root = full(Structure::Root);
-    check(&root, 64 + 8, &[0; 8], "as_of is of a group as of 0/0, expected at least");
     let table = full(Structure::SegmentTable);
     check(&table, 64, &[0; 8], "segment is 0, expected above 0, in ascending order");
     check(&table, 64 + 32, &[0; 8], "segment is 0, expected above");
@@ -467,7 +465,6 @@ fn checkpoints_and_lists_that_make_no_sense_are_refused_by_name() {
     check(&table, 64 + 24, &[0xff; 4], "live_blocks is 4294967295 blocks, expected at most");
     check(&table, 64 + 28, &[4], "flags is 0x4, expected at most 0x3");
     check(&table, 64 + 29, &[65], "width is 65 columns, expected 1 to 64");
-    check(&table, 64 + 31, &[1], "reserve is 0x01 at byte 95");
 
     let list = |fill: &dyn Fn(&mut Vec<u8>)| {
         let mut block = vec![0; 4096];

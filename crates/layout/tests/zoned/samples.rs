@@ -435,6 +435,7 @@ pub fn table(dice: &mut Dice) -> TableBlock {
             width,
             is_mapped: dice.one_in(2),
             is_sealed: dice.one_in(2),
+            lists: dice.word() as u16,
         }
     });
     let entries = entries.collect();

@@ -14,13 +14,14 @@ use engine::executor::Executor;
 use engine::log::config::LogConfig;
 use engine::log::engine::LogSet;
 use engine::log::join::{Joining, exchange};
+use engine::log::paging::load_all;
 use engine::log::port::{LogPlatform, LogPort};
 use engine::log::recover::found::RecoveryReport;
-use engine::log::recover::{Start, recover};
+use engine::log::recover::{Recovery, Start};
 use engine::log::shared::LogShared;
 use engine::members::MemberState;
 use engine::zone_device::ZoneDevice;
-use layout::zoned::{Epoch, SegmentHeader, ZonePlace};
+use layout::zoned::{BlockPlace, Epoch, MapEntry, SegmentHeader, ZonePlace};
 
 use super::drive::{Drive, SimZones};
 use super::machine::Machine;
@@ -175,7 +176,7 @@ impl Array {
 
     /// Stops cleanly. False if it does not.
     pub(super) fn stop(&self) -> bool {
-        for (set, executor) in self.sets.iter().zip(&self.executors) {
+        for (set, executor) in self.sets.iter().zip(&self.executors).rev() {
             let set = Rc::clone(set);
             let handle = executor.spawn_with_result(async move { set.stop().await });
             self.run(NO_LIMIT);
@@ -192,6 +193,8 @@ impl Array {
         let mut counts = self.machine.world.counts.borrow_mut();
         counts.zoned_emptied += totals.emptied_segments;
         counts.zoned_moved += totals.moved_blocks;
+        counts.zoned_checkpoints += self.shared.checkpoints.written();
+        counts.zoned_map_written += self.shared.memory.written();
         drop(counts);
         self.machine.world.cut();
         self.executors.iter().for_each(Executor::abandon);
@@ -220,36 +223,50 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
         epoch,
         served: says.served,
         numbers: numbers + NUMBERS,
+        checkpoint: says.checkpoint,
         states: says.states.clone(), // nobody is called failed yet
         devices: says.devices.clone(),
     };
     write_all(&used, &begun).await.map_err(|slot| format!("member {slot} takes no superblock"))?;
     let world = &machine.world;
-    let events = Arc::clone(&world.events);
+    let random = world.random().next() as u32;
     let devices: Vec<Option<Rc<SimZones>>> =
         present.iter().map(|drive| drive.clone().map(|drive| Rc::new(SimZones(drive)))).collect();
-    let start = Start {
+    let start = |checkpoint| Start {
         config: LogConfig { devices: says.devices.clone(), ..machine.scenario.config() },
         devices: devices.clone(),
-        states,
-        epoch: Epoch { number: epoch, random: world.random().next() as u32 },
+        states: states.clone(),
+        epoch: Epoch { number: epoch, random },
         numbers: numbers..numbers + NUMBERS,
+        checkpoint,
         counters: executors.iter().map(|_| Counters::default()).collect(),
-        events: Box::new(move |event| events.lock().expect("one thread").push(event)),
+        events: {
+            let events = Arc::clone(&world.events);
+            Box::new(move |event| events.lock().expect("one thread").push(event))
+        },
     };
     let platform: Rc<dyn LogPlatform> = Rc::new(Platform(Rc::clone(world)));
     let pool = Pool::new(1 << 20);
-    let (shared, report) =
-        recover(start, &executors[0], &pool, &platform).await.map_err(|error| error.to_string())?;
+    let read = async |checkpoint| {
+        let recovery = Recovery::read(start(checkpoint), &executors[0], &pool, &platform).await;
+        recovery.map_err(|error| error.to_string())
+    };
+    let recovery = read(says.checkpoint).await?;
+    if says.checkpoint.is_some() && world.random().one_in(2) {
+        same_without_checkpoint(machine, &read(says.checkpoint).await?, &read(None).await?).await;
+    }
+    let (shared, report) = recovery.write(|_| {}).await.map_err(|error| error.to_string())?;
     let mut serving = Superblock { sequence: begun.sequence + 1, served: epoch, ..begun };
     loop {
         serving.states = shared.members.shown();
+        serving.checkpoint = shared.checkpoints.said();
         match write_all(&used_in(&used, &serving.states), &serving).await {
             Ok(()) => break,
             Err(slot) => lose(&shared, slot)?,
         }
     }
     machine.serves();
+    count_start(machine, &report);
     let engine = |(shard, executor): (usize, &Executor)| {
         let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));
         let port = LogPort::new(shared, shard, executor.clone(), pool, platform, devices.clone());
@@ -261,6 +278,44 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
     let (machine, executors) = (Rc::clone(machine), executors.to_vec());
     Ok(Rc::new(Array { machine, executors, sets, shared, report, kept, working: Cell::new(0) }))
 }
+
+fn count_start(machine: &Machine, report: &RecoveryReport) {
+    let mut counts = machine.world.counts.borrow_mut();
+    counts.zoned_from_checkpoint += u64::from(report.from_checkpoint);
+    counts.zoned_left_out += report.left_out as u64;
+    counts.zoned_replayed_groups += if report.from_checkpoint { report.replayed_groups as u64 } else { 0 };
+}
+
+/// A checkpoint saves a start work, and changes nothing: the map is the one that all footers and records tell.
+async fn same_without_checkpoint(machine: &Machine, with: &Recovery<SimZones>, without: &Recovery<SimZones>) {
+    for recovery in [with, without] {
+        let groups = (0..recovery.shared().map.groups()).collect();
+        if load_all(recovery.port(), &groups).await.is_err() {
+            return; // a flipped bit, where nothing makes its block again; what else it may be, reads show
+        }
+    }
+    machine.world.counts.borrow_mut().zoned_maps_compared += 1;
+    let is_wide = with.shared().map.shape().checksum_bits() > 0;
+    let contents = |recovery: &Recovery<SimZones>, block| match recovery.shared().map.get(block) {
+        Ok(MapEntry::At { checksum, .. }) if is_wide => Some(MapEntry::At { place: ANYWHERE, checksum }),
+        Ok(MapEntry::At { .. }) => Some(MapEntry::At { place: ANYWHERE, checksum: 0 }),
+        entry => entry.ok(),
+    };
+    for block in 0..machine.scenario.logical_blocks {
+        let (own, all) = (contents(with, block), contents(without, block));
+        // With a flipped bit where nothing makes its block again, a checkpoint knows more: that there was something. Else reads show.
+        if own != all && own != Some(MapEntry::Lost) {
+            let entries = [with, without].map(|recovery| recovery.shared().map.get(block));
+            let words = format!(
+                "block {block} is {own:?} by the checkpoint, {all:?} by all that was written: {entries:?}"
+            );
+            return machine.world.fail(words);
+        }
+    }
+}
+
+/// Of equal copies either counts.
+const ANYWHERE: BlockPlace = BlockPlace { slot: 0, column: 0, block: 1 };
 
 /// What a member is to a start: it is in sync if the superblock that speaks calls it so, whichever epochs it missed that
 /// never served.
@@ -309,6 +364,7 @@ async fn keep_superblocks(shared: Arc<LogShared>, kept: Kept, last: Superblock) 
         let version = shared.members.metadata_wanted().await;
         superblock.sequence += 1;
         superblock.numbers = superblock.numbers.max(shared.table.numbers_to_reserve());
+        superblock.checkpoint = shared.checkpoints.said();
         superblock.states = shared.members.shown();
         superblock.devices = (0..superblock.states.len()).map(|slot| shared.members.uuid(slot)).collect();
         let used = used_in(&kept.borrow(), &superblock.states);

@@ -102,7 +102,10 @@ fn flip_one(array: &Rc<Array>) {
 async fn targets(port: &LogPort<SimZones>) -> Vec<Target> {
     let mut targets = Vec::new();
     for segment in port.shared.table.all() {
-        if !matches!(segment.state(), SegmentState::Sealed | SegmentState::Short) {
+        // What is emptied and could not be reset yet is nobody's: a recovery without space for its entry leaves it to reclaim.
+        let is_emptied =
+            port.shared.table.live(segment.slot()) == 0 && port.shared.space.needs_entry(segment.key());
+        if is_emptied || !matches!(segment.state(), SegmentState::Sealed | SegmentState::Short) {
             continue;
         }
         for (column, slot, zone) in segment.zones() {

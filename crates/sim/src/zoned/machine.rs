@@ -58,6 +58,7 @@ impl Machine {
                 epoch: 0,
                 served: 0,
                 numbers: 1,
+                checkpoint: None,
                 states,
                 devices: scenario.config().devices,
             };

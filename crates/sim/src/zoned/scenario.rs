@@ -1,6 +1,6 @@
 //! What a seed draws: the array, its drives, the load, and what goes wrong.
 
-use engine::log::config::{Appends, LogConfig, OpenCounts};
+use engine::log::config::{Appends, LogConfig, MapLimits, OpenCounts};
 use engine::log::dispatch::FillWait;
 use engine::log::zone_budget;
 use engine::zone_device::{ZoneAccess, ZonedInfo};
@@ -68,6 +68,9 @@ pub(super) struct Scenario {
     /// The drives allow one active zone less than they say.
     pub(super) limits_lie: bool,
     pub(super) fill_wait: FillWait,
+    /// Entries of a group of the map.
+    pub(super) map_entries: u32,
+    pub(super) map_limits: MapLimits,
     pub(super) shards: usize,
     pub(super) clients: u64,
     pub(super) requests: u64,
@@ -156,6 +159,8 @@ impl Scenario {
                 FillWait::Fixed(0),
                 FillWait::Fixed(60_000),
             ]),
+            map_entries: 512,
+            map_limits: MapLimits { groups: None, changed: None },
             shards,
             clients: random.between(1, 5),
             requests: random.between(4, 24),
@@ -169,7 +174,24 @@ impl Scenario {
             scenario.entry = MapEntryBytes::Eight;
         }
         scenario.draw_faults(random);
+        scenario.limit_map();
         scenario
+    }
+
+    /// Half of the arrays keep checkpoints, and have groups of few blocks, some of which are in memory. Not drawn: seeds that once
+    /// failed keep their histories.
+    fn limit_map(&mut self) {
+        let mix = u64::from(self.zones) * 31 + self.requests * 17 + self.clients * 7 + self.logical_blocks;
+        if mix.is_multiple_of(2) {
+            return;
+        }
+        let pick = |of: &[usize], shift: u64| of[(mix / shift % of.len() as u64) as usize];
+        self.map_entries = [2, 3, 5, 16][(mix / 2 % 4) as usize];
+        let groups = pick(&[0, MapLimits::GROUPS_LEAST, 6], 8);
+        self.map_limits = MapLimits {
+            groups: Some(groups).filter(|groups| *groups > 0),
+            changed: Some(pick(&[1, 2, 4, 9], 24)),
+        };
     }
 
     /// With as many zones as its logical blocks need, beside the reserve and what is open: no less than what `create` asks for.
@@ -178,10 +200,20 @@ impl Scenario {
             let config = self.config();
             let kept = config.low_segments() + self.open.total() as usize * self.shards;
             let segments = (config.slots() as usize).saturating_sub(kept) as u64;
-            if segments * self.segment_blocks() * 100 >= self.logical_blocks * (100 + RESERVE_PERCENT) {
+            let blocks = self.logical_blocks + self.map_blocks(self.logical_blocks);
+            if segments * self.segment_blocks() * 100 >= blocks * (100 + RESERVE_PERCENT) {
                 return self;
             }
             self.zones += 1;
+        }
+    }
+
+    /// Blocks that the map of so many blocks takes in the log: a checkpoint's, and the next one's beside it. Of groups as large as a
+    /// block has room for, it is less than the hundredth part.
+    fn map_blocks(&self, logical_blocks: u64) -> u64 {
+        match self.map_limits.changed {
+            None => 0,
+            Some(_) => 2 * (logical_blocks.div_ceil(self.map_entries.into()) + 2),
         }
     }
 
@@ -205,6 +237,9 @@ impl Scenario {
         let segments = (config.slots() as usize).checked_sub(config.low_segments() + 2 * open)?;
         let room = segments as u64 * scenario.segment_blocks();
         scenario.logical_blocks = (room * 100 / random.pick(&[125, 150, 200])).min(120);
+        while scenario.logical_blocks + scenario.map_blocks(scenario.logical_blocks) > room * 4 / 5 {
+            scenario.logical_blocks = scenario.logical_blocks.checked_sub(1)?;
+        }
         scenario.requests *= 3;
         (scenario.logical_blocks >= 8).then_some(scenario)
     }
@@ -271,11 +306,14 @@ impl Scenario {
             group: self.group,
             open: self.open,
             band_blocks: self.band_blocks,
-            map: MapShape::new(self.entry, 2 * self.members as u8, self.zone_blocks).expect("a shape"),
+            map: MapShape::new(self.entry, 2 * self.members as u8, self.zone_blocks)
+                .expect("a shape")
+                .with_groups_of(self.map_entries.min(512)),
             logical_blocks: self.logical_blocks,
             fill_wait: self.fill_wait,
             zone_limits: vec![self.open_max; self.members],
             record_bytes_max: 16 << 12,
+            map_limits: self.map_limits,
         }
     }
 

@@ -2,6 +2,7 @@
 //! highest sequence. Each member has the whole; one is written as one block with FUA, so a cut leaves the old or the new.
 
 use engine::members::MemberState;
+use layout::zoned::Checkpoint;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
@@ -12,6 +13,8 @@ pub(super) struct Superblock {
     pub(super) served: u32,
     /// Segment numbers below this may be in use.
     pub(super) numbers: u64,
+    /// Where recovery begins.
+    pub(super) checkpoint: Option<Checkpoint>,
     pub(super) states: Vec<MemberState>,
     /// The identity of the member in each slot.
     pub(super) devices: Vec<[u8; 16]>,

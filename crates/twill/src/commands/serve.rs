@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use engine::array::assemble::Filter;
 use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
+use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 use host::machine::{MemoryLimit, check_memory};
 use layout::md_superblock::display_uuid;
@@ -30,7 +31,7 @@ use layout::md_superblock::display_uuid;
 use super::host_access::host_access;
 use super::output::Output;
 use super::{assemble as choose, status, waiting};
-use crate::arguments::{HostArguments, ServeArguments};
+use crate::arguments::{HostArguments, ServeArguments, Switch};
 use crate::control::{Client, Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -233,6 +234,7 @@ fn quiet_options() -> ServeOptions {
     ServeOptions {
         shards: shards_default(),
         parity_cache_bytes: 0,
+        map_limits: MapLimits::default(),
         two_phase: true,
         update_policy: UpdatePolicy::default(),
         avoid_slow: false,
@@ -270,6 +272,7 @@ fn options(
     ServeOptions {
         shards: arguments.shards.map_or_else(shards_default, usize::from),
         parity_cache_bytes: usize::try_from(parity_cache_bytes(arguments)).unwrap_or(usize::MAX),
+        map_limits: map_limits(arguments),
         two_phase: !arguments.no_two_phase,
         update_policy: arguments.update_policy,
         avoid_slow: arguments.avoid_slow,
@@ -301,6 +304,17 @@ fn nvme_tcp(arguments: &ServeArguments) -> Result<Option<NvmeTcpOptions>, Failur
     }
     let access = host_access(hosts, listen)?;
     Ok(Some(NvmeTcpOptions { listen: listen.clone(), nqn: nqn.clone(), access }))
+}
+
+/// What was asked for, or an eighth of the memory that the process may have, up to 2 GiB; a checkpoint after 256 MiB of changes.
+fn map_limits(arguments: &ServeArguments) -> MapLimits {
+    let most = MapLimits::default();
+    let memory = arguments.map_memory.or_else(|| {
+        let all = MemoryLimit::of_this_process().bytes / 8;
+        Some(most.memory_bytes().map_or(all, |most| most.min(all)))
+    });
+    let changed = arguments.map_dirty.or(most.changed_bytes());
+    MapLimits::of_bytes(memory, changed.filter(|_| arguments.checkpoint == Switch::On))
 }
 
 /// What was asked for, or an eighth of the memory that the process may have, up to 64 MiB.

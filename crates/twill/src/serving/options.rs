@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 
 use super::nvme_tcp::NvmeTcpOptions;
@@ -14,6 +15,8 @@ pub struct ServeOptions {
     pub shards: usize,
     /// Parity kept in memory, in bytes; 0 turns it off.
     pub parity_cache_bytes: usize,
+    /// What the map of a zoned array may take.
+    pub map_limits: MapLimits,
     /// Writes that arrive together share one stripe write.
     pub two_phase: bool,
     /// How writes choose what to read for new parity.

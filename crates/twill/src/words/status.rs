@@ -129,13 +129,14 @@ pub fn zones(zoned: &ZonedStatus) -> String {
 }
 
 /// What `detail` says of a zoned array beside the rest.
-pub fn zoned_rows(zoned: &ZonedStatus) -> [(&'static str, String); 5] {
+pub fn zoned_rows(zoned: &ZonedStatus) -> [(&'static str, String); 6] {
     let how = zones_written(zoned);
     [
         ("Zones", format!("{} of {}, {how}", zoned.zones, bytes::human(zoned.zone_bytes))),
         ("Zones In Use", zones(zoned)),
         ("Reserve", bytes::human(zoned.reserve_bytes)),
         ("Reclaim", reclaimed(zoned)),
+        ("Map", map_of_zones(zoned)),
         ("Epoch", zoned.epoch.clone()),
     ]
 }
@@ -145,6 +146,17 @@ pub fn reclaimed(zoned: &ZonedStatus) -> String {
     let percent = zoned.write_amplification_percent;
     let emptied = counted(zoned.emptied_segments, "segment");
     format!("{emptied} emptied, write amplification {}.{:02}", percent / 100, percent % 100)
+}
+
+/// Where the map of a zoned array is, and what a start after a crash would read of it.
+pub fn map_of_zones(zoned: &ZonedStatus) -> String {
+    let memory = bytes::human(zoned.map_in_memory_bytes);
+    let changed = bytes::human(zoned.map_changed_bytes);
+    let checkpoint = match &zoned.checkpoint {
+        None => "no checkpoint yet".to_owned(),
+        Some(as_of) => format!("checkpoint {as_of}, {changed} changed since"),
+    };
+    format!("{memory} of {} in memory, {checkpoint}", bytes::human(zoned.map_bytes))
 }
 
 /// How the zones of a zoned array are written.

@@ -148,6 +148,7 @@ impl<D: ZoneDevice> Keeper<D> {
             }
             let numbers = shared.table.numbers_to_reserve().max(self.superblock.segments_below);
             self.superblock.segments_below = numbers;
+            self.superblock.checkpoint = shared.checkpoints.said();
             self.tell(phase, &states);
             let failed = self.write().await;
             *said.superblock.borrow_mut() = self.superblock.clone();

@@ -6,7 +6,9 @@ use layout::zoned::{
 };
 
 use crate::limits::BLOCK_BYTES;
-use crate::log::config::{LogConfig, OpenCounts, RESERVED_SEGMENTS, SEGMENTS_PER_FREE, SUPERBLOCK_ZONES};
+use crate::log::config::{
+    LogConfig, MapLimits, OpenCounts, RESERVED_SEGMENTS, SEGMENTS_PER_FREE, SUPERBLOCK_ZONES,
+};
 use crate::log::dispatch::FillWait;
 use crate::log::segment::rows_of;
 use crate::log::zone_budget::{self, LimitTooLow};
@@ -364,6 +366,7 @@ fn config_of(
         logical_blocks: plan.logical_blocks,
         fill_wait: FillWait::Auto,
         record_bytes_max: u32::from(plan.large_blocks) * BLOCK_BYTES as u32,
+        map_limits: MapLimits::default(),
     })
 }
 

@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::device::DeviceError;
 use crate::events::{Event, EventSink};
 use crate::executor::Executor;
-use crate::log::config::LogConfig;
+use crate::log::config::{LogConfig, MapLimits};
 use crate::log::port::{LogPlatform, LogPort};
 use crate::log::recover::found::RecoverError;
 use crate::log::recover::{Recovery, Start};
@@ -146,6 +146,11 @@ impl<D: ZoneDevice> Opened<D> {
         Ok(Opened { assembly, config, devices, logs })
     }
 
+    /// What the map may take.
+    pub fn limit_map(&mut self, limits: MapLimits) {
+        self.config.map_limits = limits;
+    }
+
     /// What is fixed while it runs.
     pub fn config(&self) -> &LogConfig {
         &self.config
@@ -173,6 +178,7 @@ impl<D: ZoneDevice> Opened<D> {
                 states: states.to_vec(),
                 epoch,
                 numbers: numbers.clone(),
+                checkpoint: assembly.speaker.checkpoint,
                 counters: Arc::clone(&counters),
                 events: Box::new(move |event| sink(event)),
             };

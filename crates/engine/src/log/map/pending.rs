@@ -16,13 +16,15 @@ use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// The blocks of one group that have writes in flight. The group's lock is held.
 #[derive(Debug, Default)]
-pub(super) struct PendingBlocks(SmallVec<[PendingBlock; 4]>);
+pub(super) struct PendingBlocks(SmallVec<[PendingBlock; 2]>);
 
 #[derive(Debug)]
 struct PendingBlock {
     block: u64,
     writes: u32,
     applied: Sequence,
+    /// None of its writes has a lower sequence.
+    floor: Sequence,
 }
 
 impl PendingBlock {
@@ -36,11 +38,17 @@ impl PendingBlock {
 }
 
 impl PendingBlocks {
-    pub(super) fn begin(&mut self, block: u64) {
+    /// A write of a block begins, whose sequence will be `floor` or a higher one.
+    pub(super) fn begin(&mut self, block: u64, floor: Sequence) {
         match self.0.iter_mut().find(|pending| pending.block == block) {
             Some(pending) => pending.writes += 1,
-            None => self.0.push(PendingBlock { block, writes: 1, applied: Sequence::default() }),
+            None => self.0.push(PendingBlock { block, writes: 1, applied: Sequence::default(), floor }),
         }
+    }
+
+    /// No write in flight has a lower sequence. None: there is none.
+    pub(super) fn floor(&self) -> Option<Sequence> {
+        self.0.iter().map(|pending| pending.floor).min()
     }
 
     /// Whether a range of zeroes is the newest so far of what is in flight to a block of it. If so, it counts as applied.
@@ -82,6 +90,8 @@ impl PendingBlocks {
 struct PendingRange {
     id: u64,
     blocks: Range<u64>,
+    /// Its sequence is this one or a higher one.
+    floor: Sequence,
     /// Blocks of the range that were applied meanwhile, each with the highest sequence.
     applied: BTreeMap<u64, Sequence>,
 }
@@ -94,19 +104,29 @@ pub(super) struct PendingRanges {
 }
 
 impl PendingRanges {
-    /// Registers a range, before it takes its sequence.
-    pub(super) fn begin(&self, blocks: Range<u64>) -> u64 {
+    /// Registers a range, before it takes its sequence, which will be `floor` or a higher one.
+    pub(super) fn begin(&self, blocks: Range<u64>, floor: Sequence) -> u64 {
         let mut ranges = self.ranges.lock();
         self.count.fetch_add(1, SeqCst);
         ranges.0 += 1;
         let id = ranges.0;
-        ranges.1.push(PendingRange { id, blocks, applied: BTreeMap::new() });
+        ranges.1.push(PendingRange { id, blocks, floor, applied: BTreeMap::new() });
         id
     }
 
     /// Whether any is in flight.
     pub(super) fn any(&self) -> bool {
         self.count.load(SeqCst) > 0
+    }
+
+    /// No range in flight that overlaps with this one has a lower sequence. None: there is none.
+    pub(super) fn floor(&self, blocks: &Range<u64>) -> Option<Sequence> {
+        if !self.any() {
+            return None;
+        }
+        let ranges = self.ranges.lock();
+        let overlap = |own: &&PendingRange| own.blocks.start < blocks.end && blocks.start < own.blocks.end;
+        ranges.1.iter().filter(overlap).map(|own| own.floor).min()
     }
 
     /// A write of a block was applied: a range in flight that is older must not overwrite it.

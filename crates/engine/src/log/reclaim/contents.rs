@@ -1,12 +1,15 @@
 //! What a victim holds that counts still, read from its footers, or from its records where footers are missing, exactly as a
 //! start reads it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use layout::zoned::{BlockName, EMPTIED_MAX, EmptiedEntry, MapEntry, ZEROES_MAX, ZeroesEntry, ZonePlace};
 
 use crate::buffer::Slice;
+use crate::error::VolumeError;
 use crate::log::encode::StripeBlock;
+use crate::log::paging::{entry_of, holds, load_all};
 use crate::log::port::LogPort;
 use crate::log::recover::decide::{Decision, LiveBlock, Verdict};
 use crate::log::recover::found::{Judged, live_blocks, read_live};
@@ -33,21 +36,32 @@ pub async fn read_contents<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     let judged = judge_again(port, segment).await?;
     let shared = &port.shared;
     let mut contents = Contents { mapped: Vec::new(), zeroes: Vec::new(), emptied: Vec::new() };
+    let lives = live_blocks(&judged, |verdict| verdict <= Verdict::Move);
+    load_all(port, &groups_of(shared, lives.iter())).await.ok()?;
+    let was_left_out = segment.was_left_out();
     let mut lists = 0;
-    for live in live_blocks(&judged, |verdict| verdict <= Verdict::Move) {
+    for live in lives {
         match live.entry.name {
-            BlockName::User(_) if is_mapped(shared, &live) => contents.mapped.push(live),
+            BlockName::User(_) if is_mapped(port, &live).await.ok()? => contents.mapped.push(live),
             BlockName::Zeroes => {
                 lists += 1;
                 let block = read_live(port, &live).await?;
                 let ranges = ZeroesEntry::parse_all(block.bytes(), &live.entry).ok()?;
-                contents.zeroes.extend(ranges.iter().flat_map(|range| standing(shared, range)));
+                for range in &ranges {
+                    if was_left_out && !range.is_lost {
+                        shared.zeroed.add(range.lba..range.lba + u64::from(range.blocks), range.sequence);
+                    }
+                    contents.zeroes.extend(standing(port, range).await.ok()?);
+                }
             }
             BlockName::Emptied => {
                 lists += 1;
                 let block = read_live(port, &live).await?;
                 let entries = EmptiedEntry::parse_all(block.bytes(), &live.entry).ok()?;
-                let is_needed = |entry: &&EmptiedEntry| shared.space.needs_entry((entry.segment, entry.tag));
+                // What a start left out, nothing else knows: a member that is away may hold any of them.
+                let is_away = was_left_out && shared.members.in_sync().len() < shared.config.devices.len();
+                let is_needed =
+                    |entry: &&EmptiedEntry| is_away || shared.space.needs_entry((entry.segment, entry.tag));
                 contents.emptied.extend(entries.iter().filter(is_needed));
             }
             _ => {}
@@ -60,11 +74,25 @@ pub async fn read_contents<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     Some(contents)
 }
 
+/// The groups that blocks of segments are in.
+pub fn groups_of<'a>(shared: &LogShared, lives: impl Iterator<Item = &'a LiveBlock>) -> BTreeSet<u64> {
+    let group = |live: &LiveBlock| match live.entry.name {
+        BlockName::User(lba) if lba < shared.map.blocks() => Some(shared.map.group_of(lba)),
+        _ => None,
+    };
+    lives.filter_map(group).collect()
+}
+
 /// Whether the map names a block here.
-pub fn is_mapped(shared: &LogShared, live: &LiveBlock) -> bool {
-    let BlockName::User(lba) = live.entry.name else { return false };
-    lba < shared.map.blocks()
-        && matches!(shared.map.get(lba), MapEntry::At { place, .. } if place == live.place)
+///
+/// # Errors
+/// Its group cannot be read.
+pub async fn is_mapped<D: ZoneDevice>(port: &LogPort<D>, live: &LiveBlock) -> Result<bool, VolumeError> {
+    let BlockName::User(lba) = live.entry.name else { return Ok(false) };
+    if lba >= port.shared.map.blocks() {
+        return Ok(false);
+    }
+    Ok(matches!(entry_of(port, lba).await?, MapEntry::At { place, .. } if place == live.place))
 }
 
 /// The lists as blocks, and the sequence of each list is one of its own: what counts is those of its rows.
@@ -87,22 +115,26 @@ pub fn list_blocks(shared: &LogShared, contents: &[Contents]) -> Option<Vec<Stri
 
 /// The parts of a range for which no newer write of zeroes stands, but those that data has covered whole (Z-I13: an older
 /// block may be anywhere in the log, so what still reads as zeroes needs its entry).
-fn standing(shared: &LogShared, range: &ZeroesEntry) -> Vec<ZeroesEntry> {
+async fn standing<D: ZoneDevice>(
+    port: &LogPort<D>,
+    range: &ZeroesEntry,
+) -> Result<Vec<ZeroesEntry>, VolumeError> {
+    let shared = &port.shared;
     let end = (range.lba + u64::from(range.blocks)).min(shared.map.blocks());
     if range.is_lost {
-        let is_lost = shared.map.holds(range.lba..end, MapEntry::Lost);
-        return if is_lost { vec![*range] } else { Vec::new() };
+        let is_lost = holds(port, range.lba..end, MapEntry::Lost).await?;
+        return Ok(if is_lost { vec![*range] } else { Vec::new() });
     }
     let mut standing = Vec::new();
     for part in shared.zeroed.parts(range.lba..end, range.sequence) {
-        if shared.map.holds(part.clone(), MapEntry::Zeroes) {
+        if holds(port, part.clone(), MapEntry::Zeroes).await? {
             let blocks = (part.end - part.start) as u32;
             standing.push(ZeroesEntry { lba: part.start, blocks, ..*range });
         } else {
             shared.zeroed.remove(part, range.sequence);
         }
     }
-    standing
+    Ok(standing)
 }
 
 async fn judge_again<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Option<Judged> {

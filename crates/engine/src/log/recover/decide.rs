@@ -44,6 +44,8 @@ pub enum Verdict {
 pub struct StripeFound {
     /// Where its record begins in each column, as a block of the data region. None: not found there.
     pub starts: SmallVec<[Option<u32>; 8]>,
+    /// The columns, as bits, whose start is no place where the record was found, but a free one of its group (see `place_missing`).
+    pub guessed: u64,
     /// Its id in the group; 0 where there are no groups.
     pub id: u16,
     /// What its records say alike.
@@ -287,7 +289,7 @@ fn judge(found: &SegmentFound, key: &Key, gathered: Gathered, durable: u32) -> S
         (false, _) if was_durable => Verdict::Lost,
         (false, _) => Verdict::Void,
     };
-    StripeFound { starts, id: key.id as u16, descriptor, verdict }
+    StripeFound { starts, guessed: 0, id: key.id as u16, descriptor, verdict }
 }
 
 /// Whether footers of too few columns to tell everything name a stripe. They are written when all that they name is durable,
@@ -348,6 +350,7 @@ fn place_missing(header: &SegmentHeader, stripes: &mut [StripeFound]) {
             let places = (first..first + shape.group_blocks()).step_by(record as usize);
             let free = places.into_iter().find(|place| !taken.contains(place));
             stripe.starts[column] = free;
+            stripe.guessed |= 1 << column;
             taken.extend(free);
         }
     }

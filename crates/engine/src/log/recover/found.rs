@@ -8,9 +8,9 @@ use super::scan::ZoneFound;
 use crate::buffer::Slice;
 use crate::device::DeviceError;
 use crate::error::VolumeError;
-use crate::log::degraded::make_block;
+use crate::log::degraded::read_block;
 use crate::log::port::LogPort;
-use crate::members::MemberState;
+
 use crate::zone_device::ZoneDevice;
 
 /// Why an array cannot be started.
@@ -52,11 +52,43 @@ pub enum RecoverError {
     Write(#[from] VolumeError),
 }
 
+/// Why what was read is not enough.
+pub enum Failure {
+    /// The array cannot be started.
+    Refused(RecoverError),
+    /// The checkpoint cannot be used.
+    Checkpoint(&'static str),
+}
+
+impl From<RecoverError> for Failure {
+    fn from(error: RecoverError) -> Self {
+        Failure::Refused(error)
+    }
+}
+
+impl Failure {
+    /// The error of a start that used no checkpoint.
+    pub fn into_error(self) -> RecoverError {
+        match self {
+            Failure::Refused(error) => error,
+            Failure::Checkpoint(fault) => unreachable!("no checkpoint was looked at: {fault}"),
+        }
+    }
+}
+
 /// What a recovery found and did, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Segments that hold something.
     pub segments: usize,
+    /// Segments of which nothing but the headers was read, since the checkpoint's map has what they hold.
+    pub left_out: usize,
+    /// The map is a checkpoint's and what came after it. Else it was made from all that was ever written.
+    pub from_checkpoint: bool,
+    /// There is a checkpoint, and it could not be used: why not.
+    pub checkpoint_fault: Option<&'static str>,
+    /// Groups of the map that what came after the checkpoint belongs to.
+    pub replayed_groups: usize,
     /// Segments that were sealed.
     pub sealed: usize,
     /// Stripes that were made whole elsewhere.
@@ -91,8 +123,11 @@ pub struct Judged {
     /// Columns without the footer that others have, which lack something that those name: their members were away when it was
     /// written.
     pub lacking: SmallVec<[u8; 2]>,
-    /// Nothing of it counts: no record of it was ever written, or a durable entry says that it is emptied.
+    /// Nothing of it counts: no record of it was ever written, or a durable entry says that it is emptied, or the checkpoint was
+    /// written after it had been.
     pub is_gone: bool,
+    /// Nothing but its headers was read: the map of the checkpoint has all that it holds, but for so many lists.
+    pub left_out: Option<u16>,
 }
 
 /// The blocks of a segment that count, of stripes with such a verdict.
@@ -115,17 +150,6 @@ pub fn placed(header: &SegmentHeader, stripe: &StripeFound) -> Vec<LiveBlock> {
 
 /// Reads a block of the log and verifies it, from the other columns where it must be (Z-I12).
 pub async fn read_live<D: ZoneDevice>(port: &LogPort<D>, live: &LiveBlock) -> Option<Slice> {
-    let segment = port.shared.table.get(live.place.slot)?;
-    let slot = segment.slot_of(live.place.column);
     let is_right = |bytes: &[u8]| Checksum::of(bytes) == live.entry.checksum;
-    if port.shared.members.state(slot) == MemberState::InSync
-        && let Some(read) =
-            segment.zone_of(live.place.column).and_then(|zone| port.read(slot, zone, live.place.block, 1))
-    {
-        let (buffer, result) = read.await;
-        if result.is_ok() && is_right(buffer.bytes()) {
-            return Some(buffer.freeze());
-        }
-    }
-    make_block(port, &segment, live.place, &is_right).await.ok()
+    read_block(port, live.place, &is_right).await
 }

@@ -25,6 +25,7 @@ use crate::log::footer::footer;
 use crate::log::open::{close_segment, open_segment, refused, seal_column, set_aside, write_footer};
 use crate::log::port::{Blame, LogPort};
 use crate::log::segment::{Segment, SegmentState, StripeNote};
+use crate::log::shared::LogShared;
 use crate::members::MemberState;
 use crate::zone_device::{ZoneDevice, ZoneOffset, ZoneState};
 
@@ -185,7 +186,7 @@ async fn move_stripes<D: ZoneDevice>(
                 let counts = match live.entry.name {
                     BlockName::User(lba) => {
                         lba < shared.map.blocks()
-                            && matches!(shared.map.get(lba), MapEntry::At { place, .. } if place == live.place)
+                            && matches!(mapped(&shared, lba), MapEntry::At { place, .. } if place == live.place)
                     }
                     _ => others.insert((live.entry.name.to_word(), live.entry.sequence, live.entry.checksum)),
                 };
@@ -196,14 +197,21 @@ async fn move_stripes<D: ZoneDevice>(
             report.moved_stripes += usize::from(!moved.is_empty());
             let map = |block: &StripeBlock, place: BlockPlace| {
                 let BlockName::User(lba) = block.entry.name else { return shared.table.add_list(place.slot) };
-                shared.table.add_live(place.slot, 1);
+                shared.table.note_sequence(place.slot, block.entry.sequence);
                 let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-                shared.unmapped(shared.map.set(lba, MapEntry::At { place, checksum }));
+                shared.count(&[shared.map.set(lba, MapEntry::At { place, checksum })]);
             };
             writer.write_all(&moved, map).await?;
         }
     }
     Ok(())
+}
+
+/// What the map has of a block of a segment that was judged.
+fn mapped(shared: &LogShared, lba: u64) -> MapEntry {
+    shared.map.get(lba).expect(
+        "the groups of segments that were judged are in memory, and none is let go before the array serves",
+    )
 }
 
 async fn moved_block<D: ZoneDevice>(
@@ -229,7 +237,7 @@ async fn keep_lost<D: ZoneDevice>(
             for BlockEntry { name, sequence, .. } in &stripe.descriptor.entries {
                 if let BlockName::User(lba) = *name
                     && lba < shared.map.blocks()
-                    && shared.map.get(lba) == MapEntry::Lost
+                    && mapped(&shared, lba) == MapEntry::Lost
                 {
                     lost.push(ZeroesEntry { lba, blocks: 1, is_lost: true, sequence: *sequence });
                 }
@@ -341,6 +349,7 @@ fn holds_others(judged: &Judged, keeps_emptied: bool) -> bool {
         _ => false,
     };
     match &judged.decision {
+        _ if judged.left_out.is_some_and(|lists| lists > 0) => true,
         Decision::Sealed(live) => live.iter().any(|live| is_other(&live.entry)),
         Decision::Records { .. } => {
             stripes_of(judged, Verdict::Keep).any(|stripe| stripe.descriptor.entries.iter().any(is_other))

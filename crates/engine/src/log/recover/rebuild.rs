@@ -1,5 +1,5 @@
-//! The map from what was found: the highest sequence wins, whatever the order in which entries are offered; of equal ones,
-//! which are equal contents, the first that is offered stays (Z-I3).
+//! The map from what was found: the checkpoint's, and over it what came later. The highest sequence wins, whatever the order in
+//! which entries are offered; of equal ones, which are equal contents, the first that is offered stays (Z-I3).
 
 use layout::zoned::{MapEntry, Sequence, ZeroesEntry};
 
@@ -9,25 +9,40 @@ use crate::log::map::Map;
 pub struct Rebuild<'a> {
     map: &'a Map,
     newest: Vec<Option<Box<[u64]>>>,
-    group_blocks: u64,
 }
 
 impl<'a> Rebuild<'a> {
-    /// Nothing was offered; the map is empty.
+    /// Nothing was offered.
     pub fn new(map: &'a Map) -> Self {
-        let group_blocks = map.shape().entries_per_block();
-        let groups = map.blocks().div_ceil(group_blocks) as usize;
-        Rebuild { map, newest: vec![None; groups], group_blocks }
+        Rebuild { map, newest: vec![None; map.groups() as usize] }
     }
 
-    /// Offers an entry of a block. A block beyond the array is passed over.
+    /// A group, which is in memory, is open to offers. What it holds is as of `as_of`: it gives way to what is newer. Where an
+    /// entry does not stand, since its place is gone, it gives way to anything: to the copy that was moved, which has the highest
+    /// sequence of those that are left.
+    pub fn open(&mut self, group: u64, as_of: Sequence, stands: impl Fn(u64, MapEntry) -> bool) {
+        let sequence = |block| {
+            let entry = self.map.get(block).expect("a group that is open to offers is in memory");
+            let stands = !matches!(entry, MapEntry::At { .. }) || stands(block, entry);
+            if stands { as_of.0 } else { 0 }
+        };
+        let newest: Box<[u64]> = self.map.blocks_of(group).map(sequence).collect();
+        self.newest[group as usize] = Some(newest);
+    }
+
+    /// Whether a group is open to offers.
+    pub fn is_open(&self, group: u64) -> bool {
+        self.newest[group as usize].is_some()
+    }
+
+    /// Offers an entry of a block. A block beyond the array is passed over, and one of a group that is not open.
     pub fn offer(&mut self, lba: u64, sequence: Sequence, entry: MapEntry) {
         if lba >= self.map.blocks() {
             return;
         }
-        let group = &mut self.newest[(lba / self.group_blocks) as usize];
-        let group = group.get_or_insert_with(|| vec![0; self.group_blocks as usize].into());
-        let newest = &mut group[(lba % self.group_blocks) as usize];
+        let group = self.map.group_of(lba);
+        let Some(newest) = &mut self.newest[group as usize] else { return };
+        let newest = &mut newest[(lba - self.map.blocks_of(group).start) as usize];
         if sequence.0 > *newest {
             *newest = sequence.0;
             self.map.set(lba, entry);
@@ -38,7 +53,29 @@ impl<'a> Rebuild<'a> {
     pub fn offer_range(&mut self, range: &ZeroesEntry) {
         let end = range.lba.saturating_add(range.blocks.into()).min(self.map.blocks());
         let entry = if range.is_lost { MapEntry::Lost } else { MapEntry::Zeroes };
-        (range.lba..end).for_each(|lba| self.offer(lba, range.sequence, entry));
+        let mut lba = range.lba;
+        while lba < end {
+            let blocks = self.map.blocks_of(self.map.group_of(lba));
+            let part = lba..blocks.end.min(end);
+            lba = part.end;
+            if self.is_open(self.map.group_of(part.start)) {
+                part.for_each(|lba| self.offer(lba, range.sequence, entry));
+            }
+        }
+    }
+
+    /// Entries that do not stand, and for which nothing was offered: none, unless what they named is lost.
+    pub fn left(&self) -> Vec<u64> {
+        let open = (0..).zip(&self.newest).filter_map(|(group, newest)| Some((group, newest.as_ref()?)));
+        let left = open.flat_map(|(group, newest)| {
+            self.map.blocks_of(group).zip(newest).filter(|(_, newest)| **newest == 0).map(|(lba, _)| lba)
+        });
+        left.filter(|lba| matches!(self.map.get(*lba), Ok(MapEntry::At { .. }))).collect()
+    }
+
+    /// Groups that are open.
+    pub fn open_groups(&self) -> impl Iterator<Item = u64> {
+        (0..).zip(&self.newest).filter(|(_, newest)| newest.is_some()).map(|(group, _)| group)
     }
 }
 
@@ -47,10 +84,17 @@ mod tests {
     use super::*;
     use layout::zoned::{BlockPlace, MapEntryBytes, MapShape};
 
+    fn at(block: u32) -> MapEntry {
+        MapEntry::At { place: BlockPlace { slot: 0, column: 0, block }, checksum: 1 }
+    }
+
+    fn map() -> Map {
+        Map::new(4, MapShape::new(MapEntryBytes::Eight, 4, 64).expect("a shape"))
+    }
+
     /// Z-I3, in recovery: any order of offers gives the same map.
     #[test]
     fn the_highest_sequence_wins_in_any_order() {
-        let at = |block| MapEntry::At { place: BlockPlace { slot: 0, column: 0, block }, checksum: 1 };
         let zeroes = ZeroesEntry { lba: 0, blocks: 9, is_lost: false, sequence: Sequence(5) };
         let offer = |map: &mut Rebuild<'_>, which| match which {
             0 => map.offer(1, Sequence(4), at(4)),
@@ -60,13 +104,40 @@ mod tests {
         };
         for first in 0..4 {
             for step in [1, 3] {
-                let map = Map::new(4, MapShape::new(MapEntryBytes::Eight, 4, 64).expect("a shape"));
+                let map = map();
                 let mut rebuild = Rebuild::new(&map);
+                rebuild.open(0, Sequence(0), |_, _| true);
                 (0..4).for_each(|index| offer(&mut rebuild, (first + index * step) % 4));
                 rebuild.offer(2, Sequence(6), at(60)); // a copy: the first stays
                 rebuild.offer(99, Sequence(9), at(9));
-                assert_eq!([map.get(1), map.get(2), map.get(3)], [MapEntry::Zeroes, at(6), MapEntry::Zeroes]);
+                let found = [map.get(1), map.get(2), map.get(3)].map(|entry| entry.expect("in memory"));
+                assert_eq!(found, [MapEntry::Zeroes, at(6), MapEntry::Zeroes]);
             }
         }
+    }
+
+    /// Over a checkpoint as of 10: what is newer counts, what is older only where the place that the checkpoint names is gone.
+    #[test]
+    fn what_is_older_than_a_checkpoint_counts_where_its_place_is_gone() {
+        let map = map();
+        for (block, entry) in [(0, at(1)), (1, at(2)), (2, at(3))] {
+            map.set(block, entry);
+        }
+        let mut rebuild = Rebuild::new(&map);
+        rebuild.open(0, Sequence(10), |block, _| block != 1);
+        for (block, sequence, entry) in [
+            (0, 9, at(20)), // a copy of something older
+            (1, 7, at(21)), // older than what was moved
+            (1, 8, at(22)), // the copy that was moved
+            (2, 11, at(23)),
+            (3, 9, at(24)), // superseded by zeroes before the checkpoint
+        ] {
+            rebuild.offer(block, Sequence(sequence), entry);
+        }
+        let found = [0, 1, 2, 3].map(|block| map.get(block).expect("in memory"));
+        assert_eq!(found, [at(1), at(22), at(23), MapEntry::Zeroes]);
+        assert!(rebuild.left().is_empty());
+        rebuild.open(0, Sequence(10), |block, _| block != 2);
+        assert_eq!(rebuild.left(), [2], "nothing is left of what it named");
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use engine::buffer::{Buffer, Gather, Pool, Slice};
 use engine::counters::Counters;
 use engine::executor::Executor;
-use engine::log::config::{LogConfig, OpenCounts};
+use engine::log::config::{LogConfig, MapLimits, OpenCounts};
 use engine::log::dispatch::{FILL_WAIT_NS, FillWait};
 use engine::log::engine::LogSet;
 use engine::log::port::{LogPlatform, LogPort};
@@ -155,6 +155,7 @@ async fn start(point: &Point, time: &Rc<Timeline>, executor: &Executor) -> LogSe
         states: vec![MemberState::InSync; members],
         epoch: Epoch { number: 1, random: 1 },
         numbers: 1..NUMBERS,
+        checkpoint: None,
         counters: [Counters::default()].into(),
         events: Box::new(|_| {}),
     };
@@ -183,5 +184,6 @@ fn config(point: &Point) -> LogConfig {
         fill_wait: if point.mode == Mode::Twill { FillWait::Auto } else { FillWait::Fixed(FILL_WAIT_NS) },
         zone_limits: vec![None; usize::from(point.members)],
         record_bytes_max: 128 << 10,
+        map_limits: MapLimits { groups: None, changed: None },
     }
 }

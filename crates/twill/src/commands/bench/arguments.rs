@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
 use clap::{Args, Subcommand, ValueEnum};
+use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
@@ -385,6 +386,12 @@ pub struct ZonedBenchArguments {
     /// Fill the array and write it over at random first, so that reclaim works while it is measured.
     #[arg(long)]
     pub aged: bool,
+    /// Memory for the map, of which the rest stays in the log [default: all]. The map takes 1/512 of the array's size.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub map_memory: Option<u64>,
+    /// How much of the map may change before a checkpoint is written; 0 for no checkpoints.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "256M")]
+    pub map_dirty: u64,
 }
 
 impl ZonedBenchArguments {
@@ -407,6 +414,7 @@ impl ZonedBenchArguments {
             zone_bytes: self.zone_size,
             reserve_percent: self.reserve,
             aged: self.aged,
+            map_limits: MapLimits::of_bytes(self.map_memory, Some(self.map_dirty).filter(|bytes| *bytes > 0)),
         }
     }
 }

@@ -72,6 +72,7 @@ impl ManagedZones {
         let start = ZonedStart {
             assembly: array.clone(),
             members,
+            map_limits: options.map_limits,
             chosen: array.slots.iter().map(|slot| slot.as_ref().map(superblock)).collect(),
             events: Box::new(move |event| sink.add(event)),
             clock: now_unix_s,
@@ -104,8 +105,17 @@ impl ManagedZones {
     /// Says what the start found and did.
     fn log_recovery(&self) {
         let Ok(report) = self.array.ask(|running| async move { *running.report() }) else { return };
+        if let Some(fault) = report.checkpoint_fault {
+            tracing::warn!(
+                fault,
+                "the newest checkpoint cannot be used: everything that was written was read instead"
+            );
+        }
         tracing::info!(
             segments = report.segments,
+            from_checkpoint = report.from_checkpoint,
+            left_out = report.left_out,
+            replayed_groups = report.replayed_groups,
             sealed = report.sealed,
             moved_stripes = report.moved_stripes,
             void_stripes = report.void_stripes,

@@ -1,0 +1,195 @@
+//! Checkpoints and a map larger than its memory: a start reads what came after, memory is bounded, and what cannot be used is done
+//! without.
+
+use super::config::{MapLimits, SUPERBLOCK_ZONES};
+use super::paging::load_all;
+use super::serve_tests::shapes;
+use super::world::*;
+use crate::limits::BLOCK_BYTES;
+use crate::zone_device::memory::MemoryZones;
+use layout::zoned::{BlockName, MapEntry};
+use std::rc::Rc;
+
+const NEVER: Option<usize> = Some(usize::MAX);
+
+/// A shape whose groups have so few blocks that there are fifty.
+fn paged(shape: Shape, groups: Option<usize>, changed: Option<usize>) -> Shape {
+    Shape { map_entries: 4, map_limits: MapLimits { groups, changed }, ..shape }
+}
+
+fn fill(world: &World, array: &Array, blocks: impl Iterator<Item = u64>, version: u64) {
+    for block in blocks {
+        array.write(world, block, &pattern(block, version)).expect("written");
+    }
+}
+
+fn holds(world: &World, array: &Array, blocks: impl Iterator<Item = u64>, version: u64) {
+    for block in blocks {
+        let read = array.read(world, block, 1).expect("read");
+        assert_eq!(read, pattern(block, version), "{:?}: block {block}", world.shape);
+    }
+}
+
+/// Brings the whole map into memory, and holds the counts of segments against it.
+fn counts_are_exact(world: &World, array: &Array) {
+    let port = Rc::clone(&array.set.0.port);
+    let loaded = Rc::clone(&port);
+    let groups = (0..port.shared.map.groups()).collect();
+    array.wait(world, async move { load_all(&loaded, &groups).await }).expect("every group is read");
+    for slot in 0..port.shared.config.slots() {
+        let is_there = |entry: &MapEntry| matches!(entry, MapEntry::At { place, .. } if place.slot == slot);
+        let mapped = port.shared.map.mapped().filter(|(_, entry)| is_there(entry)).count();
+        assert_eq!(port.shared.table.mapped(slot) as usize, mapped, "slot {slot}");
+    }
+}
+
+#[test]
+fn a_start_after_a_stop_reads_the_checkpoint_and_nothing_of_the_segments_before() {
+    for shape in shapes() {
+        let world = World::new(paged(shape, None, NEVER), 1);
+        let array = world.start().expect("an empty array");
+        let blocks = shape.logical_blocks;
+        fill(&world, &array, 0..blocks, 1);
+        fill(&world, &array, (0..blocks).step_by(3), 2);
+        array.stop(&world).expect("stopped");
+        let array = world.start().expect("started again");
+        let report = array.report;
+        assert!(report.from_checkpoint && report.checkpoint_fault.is_none(), "{report:?}");
+        assert!(report.left_out > 0 && report.replayed_groups == 0, "{report:?}");
+        assert_eq!(array.set.0.port.shared.map.in_memory(), 0, "nothing was needed yet");
+        holds(&world, &array, (0..blocks).step_by(3), 2);
+        holds(&world, &array, (0..blocks).filter(|block| block % 3 > 0), 1);
+        counts_are_exact(&world, &array);
+    }
+}
+
+/// What came after the checkpoint is replayed over it, deletions too, and the groups that it changed, no others.
+#[test]
+fn a_start_after_a_crash_replays_what_came_after_the_checkpoint() {
+    for shape in shapes() {
+        let world = World::new(paged(shape, None, NEVER), 1);
+        let array = world.start().expect("an empty array");
+        let blocks = shape.logical_blocks;
+        fill(&world, &array, 0..blocks, 1);
+        array.stop(&world).expect("stopped");
+        let array = world.start().expect("started again");
+        fill(&world, &array, 4..9, 2);
+        array.flush(&world).expect("flushed");
+        world.kill(&array.executor);
+        let array = world.start().expect("started after a crash");
+        let report = array.report;
+        assert!(report.from_checkpoint && report.left_out > 0, "{report:?}");
+        assert_eq!(report.replayed_groups, 2, "{report:?}");
+        holds(&world, &array, 4..9, 2);
+        holds(&world, &array, (0..blocks).filter(|block| !(4..9).contains(block)), 1);
+        counts_are_exact(&world, &array);
+    }
+}
+
+/// Checkpoints come by themselves, when as much has changed as they are to bound.
+#[test]
+fn what_a_crash_costs_is_bounded_by_what_may_change() {
+    let world = World::new(paged(RAID5, None, Some(8)), 1);
+    let array = world.start().expect("an empty array");
+    for version in 1..4 {
+        fill(&world, &array, 0..RAID5.logical_blocks, version);
+    }
+    assert!(array.set.0.port.shared.checkpoints.written() >= 15, "one for each eight groups of 150");
+    array.flush(&world).expect("flushed");
+    world.kill(&array.executor);
+    let array = world.start().expect("started after a crash");
+    assert!(array.report.from_checkpoint, "{:?}", array.report);
+    assert!(array.report.replayed_groups <= 16, "{:?}", array.report);
+    holds(&world, &array, 0..RAID5.logical_blocks, 3);
+    counts_are_exact(&world, &array);
+}
+
+#[test]
+fn memory_is_bounded_and_every_block_is_found() {
+    for shape in shapes() {
+        let world = World::new(paged(shape, Some(6), None), 1);
+        let array = world.start().expect("an empty array");
+        let shared = Rc::clone(&array.set.0.port);
+        let most = || shared.shared.map.in_memory();
+        for version in 1..3 {
+            for block in 0..shape.logical_blocks {
+                fill(&world, &array, block..block + 1, version);
+                assert!(most() <= 7, "{} groups in memory", most());
+            }
+        }
+        holds(&world, &array, 0..shape.logical_blocks, 2);
+        assert!(most() <= 7 && shared.shared.memory.read() > 0 && shared.shared.memory.written() > 0);
+        array.stop(&world).expect("stopped");
+        let array = world.start().expect("started again, from all that was written");
+        assert!(!array.report.from_checkpoint, "there are none");
+        holds(&world, &array, 0..shape.logical_blocks, 2);
+    }
+}
+
+/// A request may need more groups than memory has room for.
+#[test]
+fn a_request_over_more_groups_than_memory_has_room_for_ends() {
+    let world = World::new(paged(RAID5, Some(4), Some(6)), 1);
+    let array = world.start().expect("an empty array");
+    let all: Vec<u8> = (0..RAID5.logical_blocks).flat_map(|block| pattern(block, 1)).collect();
+    for (number, part) in all.chunks(40 * BLOCK_BYTES).enumerate() {
+        array.write(&world, number as u64 * 40, part).expect("written");
+    }
+    assert_eq!(array.read(&world, 0, RAID5.logical_blocks).expect("read"), all);
+}
+
+/// Nothing but the checkpoint is lost with it: the log tells all that it says.
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_done_without() {
+    for wanted in [BlockName::Root(0), BlockName::SegmentTable(0), BlockName::Mapping(0)] {
+        let world = World::new(paged(RAID5, None, NEVER), 1);
+        let array = world.start().expect("an empty array");
+        fill(&world, &array, 0..RAID5.logical_blocks, 1);
+        array.stop(&world).expect("stopped");
+        let array = world.start().expect("started again");
+        fill(&world, &array, 0..2, 2);
+        array.flush(&world).expect("flushed");
+        world.kill(&array.executor);
+        let hit = spoil(&world, wanted);
+        assert!(hit > 0, "{wanted:?} is somewhere");
+        let array = world.start().expect("started without it");
+        let report = array.report;
+        assert!(report.checkpoint_fault.is_some() && !report.from_checkpoint, "{wanted:?}: {report:?}");
+        holds(&world, &array, 0..2, 2);
+        holds(&world, &array, 2..RAID5.logical_blocks, 1);
+        counts_are_exact(&world, &array);
+    }
+}
+
+/// Flips a bit in every row of every zone that holds a block with this name, on every member, in the second half of each block.
+fn spoil(world: &World, wanted: BlockName) -> usize {
+    let magic: &[u8] = match wanted {
+        BlockName::Root(_) => b"TwZonRt\0",
+        BlockName::SegmentTable(_) => b"TwZonTb\0",
+        _ => &[],
+    };
+    let mut hit = 0;
+    for zone in SUPERBLOCK_ZONES..world.shape.zones {
+        for block in 1..world.shape.zone_blocks {
+            let at = block * BLOCK_BYTES as u64;
+            let is_it = |device: &MemoryZones| {
+                let contents = device.peek(zone, at, BLOCK_BYTES);
+                match magic {
+                    [] => is_mapping(&contents),
+                    magic => contents.starts_with(magic),
+                }
+            };
+            if world.devices.iter().any(is_it) {
+                // A row with two wrong blocks is more than its level makes again.
+                world.devices.iter().for_each(|device| device.flip(zone, at + 3000));
+                hit += 1;
+            }
+        }
+    }
+    hit
+}
+
+/// Four entries, and zeroes behind them: all ones.
+fn is_mapping(contents: &[u8]) -> bool {
+    contents[32..].iter().all(|byte| *byte == 0xff) && contents[..32].iter().any(|byte| *byte != 0xff)
+}

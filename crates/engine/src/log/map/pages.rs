@@ -1,0 +1,257 @@
+//! Groups of the map on their way between memory and the log: who reads one, what of it is written, what a checkpoint has.
+
+use std::task::{Context, Poll};
+
+use layout::zoned::MappingBlock;
+
+use super::group::{Entries, Group, NO_PLACE};
+use super::{Map, OutOfMemory};
+use crate::log::sequence::Sequence;
+use crate::sync::sequential::atomic::Ordering::SeqCst;
+
+/// What a task that needs a group finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// It is in memory.
+    There,
+    /// Another task reads it: wait with [`Map::read_by_another`].
+    Taken,
+    /// This task reads it, from the place of this word, and calls [`Map::loaded`] or [`Map::not_loaded`].
+    Read(u64),
+}
+
+/// What a checkpoint takes of a group.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Every write up to this one is in it; none that is in flight, or begins later, is among these.
+    pub as_of: Sequence,
+    /// A block to be written: then [`Map::written`] or [`Map::not_written`] follows. None: what is in the log is right.
+    pub block: Option<Vec<u8>>,
+    /// The word of the place in the log, if there is no block to be written. None: all zeroes.
+    pub place: Option<u64>,
+    /// A mapping block that is none any more: the group is all zeroes.
+    pub released: Option<u64>,
+}
+
+/// What becomes of a group that memory is wanted of.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// It stays: it takes none, or is in use.
+    No,
+    /// Its memory is free.
+    Yes,
+    /// It is to be written first: then [`Map::written`] or [`Map::not_written`] follows, and [`Map::let_go`].
+    Write(Vec<u8>),
+}
+
+/// What is to be written of a group.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is being written already.
+    Busy,
+    /// It is all zeroes and needs no mapping block; the word is that of the place of the former one.
+    Zeroes(Option<u64>),
+    /// Its mapping block: then [`Map::written`] or [`Map::not_written`] follows.
+    Block(Vec<u8>),
+}
+
+impl Map {
+    fn at(&self, group: u64) -> &crate::sync::sequential::Mutex<Group> {
+        &self.groups[group as usize]
+    }
+
+    /// At a start: a group is what its mapping block says, at the place of this word.
+    pub fn put_out(&self, group: u64, place: u64) {
+        let mut own = self.at(group).lock();
+        (own.entries, own.place) = (Entries::Out, place);
+    }
+
+    /// The word of the place of a group's newest mapping block.
+    pub fn place_of(&self, group: u64) -> Option<u64> {
+        Some(self.at(group).lock().place).filter(|place| *place != NO_PLACE)
+    }
+
+    /// Whether all groups of a range take memory already.
+    pub fn are_in_memory(&self, blocks: std::ops::Range<u64>) -> bool {
+        self.parts(blocks).all(|part| self.at(self.group_of(part.start)).lock().entries.is_in_memory())
+    }
+
+    /// A task needs a group in memory. The caller has pinned what the place is in.
+    pub fn claim(&self, group: u64) -> Claim {
+        let mut own = self.at(group).lock();
+        match own.entries {
+            Entries::Out if own.is_loading => Claim::Taken,
+            Entries::Out => {
+                own.is_loading = true;
+                Claim::Read(own.place)
+            }
+            _ => Claim::There,
+        }
+    }
+
+    /// A group was read.
+    pub fn loaded(&self, group: u64, block: &MappingBlock) {
+        let mut own = self.at(group).lock();
+        assert!(own.is_loading && matches!(own.entries, Entries::Out), "a group is read by one task");
+        own.entries = Entries::of(&self.shape, block.words());
+        (own.is_loading, own.was_used) = (false, true);
+        drop(own);
+        self.in_memory.fetch_add(1, SeqCst);
+        self.wake(group);
+    }
+
+    /// A group could not be read.
+    pub fn not_loaded(&self, group: u64) {
+        self.at(group).lock().is_loading = false;
+        self.wake(group);
+    }
+
+    /// Waits until no other task reads a group.
+    pub async fn read_by_another(&self, group: u64) {
+        std::future::poll_fn(|context| self.poll_read(group, context)).await;
+    }
+
+    fn poll_read(&self, group: u64, context: &Context<'_>) -> Poll<()> {
+        // Under the lock that the reader takes before it wakes others.
+        let own = self.at(group).lock();
+        if !own.is_loading {
+            return Poll::Ready(());
+        }
+        self.waiting.lock().push((group, context.waker().clone()));
+        Poll::Pending
+    }
+
+    fn wake(&self, group: u64) {
+        let mut waiting = self.waiting.lock();
+        let (now, later) = std::mem::take(&mut *waiting).into_iter().partition(|(of, _)| *of == group);
+        *waiting = later;
+        drop(waiting);
+        let now: Vec<(u64, std::task::Waker)> = now;
+        now.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Groups that take memory.
+    pub fn in_memory(&self) -> usize {
+        self.in_memory.load(SeqCst)
+    }
+
+    /// Groups that were changed since the last checkpoint that has them.
+    pub fn changed(&self) -> usize {
+        self.changed.load(SeqCst)
+    }
+
+    /// A checkpoint begins: no group is in it yet. On return no task changes an entry that has not seen it.
+    pub fn begin_checkpoint(&self) -> u32 {
+        let cycle = self.cycle.fetch_add(1, SeqCst) + 1;
+        self.groups.iter().for_each(|group| drop(group.lock()));
+        cycle
+    }
+
+    /// Takes a group into a checkpoint. None: it is being written already, or `take` has no more sequences.
+    ///
+    /// What it is as of is a lower bound: where writes are in flight, later ones may be in it, too. A group that waited for a moment
+    /// without any might wait for ever, and a write that waits for space would wait for the checkpoint.
+    pub fn snapshot(
+        &self,
+        group: u64,
+        cycle: u32,
+        take: impl FnOnce() -> Option<Sequence>,
+    ) -> Option<Snapshot> {
+        let blocks = self.blocks_of(group);
+        let mut own = self.at(group).lock();
+        if own.is_writing {
+            return None;
+        }
+        // Before the look at what is in flight: whatever begins after it has a higher one.
+        let now = take()?;
+        let floors = own.pending.floor().into_iter().chain(self.ranges.floor(&blocks));
+        let as_of = floors.min().map_or(now, |floor| now.min(Sequence(floor.0.saturating_sub(1))));
+        own.cycle = cycle;
+        if std::mem::take(&mut own.is_changed) {
+            self.changed.fetch_sub(1, SeqCst);
+        }
+        let mut snapshot = Snapshot { as_of, block: None, place: None, released: None };
+        if own.is_dirty {
+            match self.take_of(&mut own) {
+                Taken::Block(bytes) => snapshot.block = Some(bytes),
+                Taken::Zeroes(old) => snapshot.released = old,
+                Taken::Busy => unreachable!("it is not being written"),
+            }
+        } else {
+            snapshot.place = Some(own.place).filter(|place| *place != NO_PLACE);
+        }
+        Some(snapshot)
+    }
+
+    /// The mapping block of a group is at the place of this word. Returns the word of the former one.
+    pub fn written(&self, group: u64, place: u64) -> Option<u64> {
+        let mut own = self.at(group).lock();
+        own.is_writing = false;
+        Some(std::mem::replace(&mut own.place, place)).filter(|old| *old != NO_PLACE)
+    }
+
+    /// The mapping block of a group could not be written.
+    pub fn not_written(&self, group: u64) {
+        let mut own = self.at(group).lock();
+        (own.is_writing, own.is_dirty) = (false, true);
+        self.note_changed(&mut own);
+    }
+
+    /// A group's mapping block is to be written, whether or not the one that it has is right.
+    ///
+    /// # Errors
+    /// It is to be read first.
+    pub fn take(&self, group: u64) -> Result<Taken, OutOfMemory> {
+        let mut own = self.at(group).lock();
+        if matches!(own.entries, Entries::Out) {
+            return Err(OutOfMemory { group });
+        }
+        Ok(self.take_of(&mut own))
+    }
+
+    fn take_of(&self, own: &mut Group) -> Taken {
+        if own.is_writing {
+            return Taken::Busy;
+        }
+        own.is_dirty = false;
+        if own.entries.is_in_memory() {
+            own.is_writing = true;
+            return Taken::Block(own.block(&self.shape));
+        }
+        Taken::Zeroes(Some(std::mem::replace(&mut own.place, NO_PLACE)).filter(|old| *old != NO_PLACE))
+    }
+
+    /// Takes a group out of memory, if it was not used since the hand passed (CLOCK).
+    pub fn evict(&self, group: u64) -> Evicted {
+        let mut own = self.at(group).lock();
+        let is_free = own.entries.is_in_memory() && own.pending.is_empty() && !own.is_writing;
+        if !is_free || std::mem::take(&mut own.was_used) {
+            return Evicted::No;
+        }
+        if own.is_dirty {
+            let Taken::Block(bytes) = self.take_of(&mut own) else { unreachable!("it takes memory") };
+            return Evicted::Write(bytes);
+        }
+        self.put_away(&mut own);
+        Evicted::Yes
+    }
+
+    /// A group that was to be let go has been written: if nothing came meanwhile, its memory is free.
+    pub fn let_go(&self, group: u64) {
+        let mut own = self.at(group).lock();
+        let is_free = own.entries.is_in_memory() && own.pending.is_empty() && !own.is_writing;
+        if is_free && !own.is_dirty && !own.was_used {
+            self.put_away(&mut own);
+        }
+    }
+
+    fn put_away(&self, own: &mut Group) {
+        own.entries = Entries::Out;
+        self.in_memory.fetch_sub(1, SeqCst);
+    }
+
+    /// A checkpoint failed: every group may have changed since the last one that has it.
+    pub fn give_up_checkpoint(&self) {
+        self.groups.iter().for_each(|group| self.note_changed(&mut group.lock()));
+    }
+}

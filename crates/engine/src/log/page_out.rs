@@ -1,0 +1,151 @@
+//! Mapping blocks on their way into the log: to let go of their groups (CLOCK), because their segments are to be emptied, or for
+//! a checkpoint.
+//!
+//! What is written to let go of a group is for this run alone: a start knows the mapping blocks of the newest checkpoint, and
+//! replays what came after it. So it may name what no flush has covered yet.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use layout::zoned::{BlockName, BlockPlace, Class, MapEntry};
+
+use super::encode::StripeBlock;
+use super::map::{Evicted, Taken};
+use super::open::OpenSegments;
+use super::paging::{GROUPS_AT_ONCE, load, load_all, slot_of};
+use super::port::LogPort;
+use super::shard::LogEngine;
+use super::shared::LogShared;
+use super::write::{used_up, write_stripes};
+use crate::buffer::Slice;
+use crate::error::VolumeError;
+use crate::executor::yield_now;
+use crate::zone_device::ZoneDevice;
+
+/// Of the groups that memory has room for, one in so many is let go at a time.
+const ROUNDS_PER_TURN: usize = 16;
+
+/// Writes mapping blocks, which [`Map`] says are being written. Passes each group, and the word of its place, to `placed`.
+///
+/// # Errors
+/// Some could not be written, and are to be written again.
+pub(super) async fn write_groups<D: ZoneDevice>(
+    port: &Rc<LogPort<D>>,
+    open: &OpenSegments,
+    groups: Vec<(u64, Vec<u8>)>,
+    placed: impl Fn(u64, u64),
+) -> Result<(), VolumeError> {
+    let shared = &port.shared;
+    let root = shared.map.shape().of_root();
+    let Some(sequence) = shared.sequences.take() else {
+        groups.iter().for_each(|(group, _)| shared.map.not_written(*group));
+        return Err(used_up());
+    };
+    let block = |(group, bytes): &(u64, Vec<u8>)| {
+        let name = BlockName::Mapping(shared.map.blocks_of(*group).start);
+        StripeBlock::new(name, sequence, Slice::from_bytes(bytes))
+    };
+    let blocks: Vec<StripeBlock> = groups.iter().map(block).collect();
+    let written = Cell::new(0);
+    let place = |first: usize, places: &[BlockPlace]| {
+        for (at, place) in (first..).zip(places) {
+            let checksum = root.checksum_of(blocks[at].entry.checksum);
+            let (group, word) = (groups[at].0, root.word(MapEntry::At { place: *place, checksum }));
+            shared.table.add_mapping(place.slot);
+            superseded(shared, shared.map.written(group, word));
+            placed(group, word);
+        }
+        written.set(first + places.len());
+        shared.memory.note_written(places.len());
+    };
+    let result = write_stripes(port, open, Class::Reclaim, &blocks, false, place).await;
+    groups[written.get()..].iter().for_each(|(group, _)| shared.map.not_written(*group));
+    result
+}
+
+/// A mapping block is the newest of its group no more.
+pub(super) fn superseded(shared: &LogShared, word: Option<u64>) {
+    let slot = word.and_then(|word| slot_of(shared.map.shape(), word));
+    slot.into_iter().for_each(|slot| shared.table.remove_mapping(slot));
+}
+
+/// Writes the mapping blocks that are in these segments anew: the segments are to be emptied.
+///
+/// # Errors
+/// Some could not be read or written.
+pub(super) async fn move_groups<D: ZoneDevice>(
+    engine: &LogEngine<D>,
+    segments: &BTreeSet<u32>,
+) -> Result<(), VolumeError> {
+    let (port, map) = (&engine.port, &engine.port.shared.map);
+    let is_there = |group: &u64| {
+        map.place_of(*group)
+            .and_then(|word| slot_of(map.shape(), word))
+            .is_some_and(|slot| segments.contains(&slot))
+    };
+    let groups: Vec<u64> = (0..map.groups()).filter(is_there).collect();
+    for some in groups.chunks(GROUPS_AT_ONCE) {
+        load_all(port, &some.iter().copied().collect()).await?;
+        let mut blocks = Vec::new();
+        for &group in some {
+            loop {
+                match map.take(group) {
+                    Ok(Taken::Busy) => yield_now().await,
+                    Ok(Taken::Zeroes(old)) => break superseded(&port.shared, old),
+                    Ok(Taken::Block(bytes)) => break blocks.push((group, bytes)),
+                    Err(out) => {
+                        if let Err(error) = load(port, out).await {
+                            blocks.iter().for_each(|(group, _)| map.not_written(*group));
+                            return Err(error);
+                        }
+                    }
+                }
+            }
+        }
+        write_groups(port, &engine.open, blocks, |_, _| {}).await?;
+    }
+    Ok(())
+}
+
+/// Lets go of groups whenever memory is wanted, until the array stops. One task, of the shard that reclaims.
+pub async fn page_out<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
+    let memory = &engine.port.shared.memory;
+    let mut hand = 0;
+    while memory.wanted().await {
+        hand = turn(&engine, hand).await;
+        memory.round_ended();
+    }
+    memory.set_running(false);
+}
+
+/// Whether the map may take less memory than all of it needs: then a task lets go of groups.
+pub fn is_paged(shared: &LogShared) -> bool {
+    let is_paged = shared.memory.limit().is_some_and(|limit| (limit as u64) < shared.map.groups());
+    shared.memory.set_running(is_paged);
+    is_paged
+}
+
+/// Lets go of some groups from the hand on, twice around at most. Returns where the hand is then.
+async fn turn<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -> u64 {
+    let (map, limit) = (&engine.port.shared.map, engine.port.shared.memory.limit().unwrap_or(usize::MAX));
+    let wanted = limit - (limit / ROUNDS_PER_TURN).max(1).min(limit);
+    let mut left = 2 * map.groups();
+    while map.in_memory() > wanted && left > 0 {
+        let mut dirty = Vec::new();
+        while map.in_memory() > wanted + dirty.len() && left > 0 && dirty.len() < GROUPS_AT_ONCE {
+            hand = (hand + 1) % map.groups();
+            left -= 1;
+            if let Evicted::Write(bytes) = map.evict(hand) {
+                dirty.push((hand, bytes));
+            }
+        }
+        let groups: Vec<u64> = dirty.iter().map(|(group, _)| *group).collect();
+        // What cannot be written stays, and memory is exceeded.
+        if !dirty.is_empty() && write_groups(&engine.port, &engine.open, dirty, |_, _| {}).await.is_err() {
+            break;
+        }
+        groups.into_iter().for_each(|group| map.let_go(group));
+    }
+    hand
+}
