@@ -80,6 +80,7 @@ fn flip_one(array: &Rc<Array>) {
     reads(array, has_redundancy, &what);
     let next = World::new(Random::new(random.next()), TAIL);
     let again = machine.cut(&next, Survival::Everything);
+    again.is_flipped.set(true);
     match Array::start(&again, || {}) {
         // Without redundancy nothing may prove that a stripe was durable which cannot be made: it is void then.
         Ok(again) if !has_redundancy => again.kill(),

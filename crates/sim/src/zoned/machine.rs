@@ -27,6 +27,8 @@ pub(super) struct Machine {
     pub(super) lost: RefCell<BTreeSet<usize>>,
     /// A member that has joined, or is about to: before it did, superblocks called it failed.
     pub(super) joined: Cell<Option<usize>>,
+    /// A bit of what the drives hold was flipped.
+    pub(super) is_flipped: Cell<bool>,
     /// Power cuts that came before.
     pub(super) depth: Cell<u32>,
 }
@@ -76,6 +78,7 @@ impl Machine {
             absent,
             lost,
             joined: Cell::new(None),
+            is_flipped: Cell::new(false),
             depth: Cell::new(0),
         })
     }
@@ -99,6 +102,7 @@ impl Machine {
             absent: RefCell::new(self.absent.borrow().clone()),
             lost,
             joined: self.joined.clone(),
+            is_flipped: Cell::new(false),
             depth: Cell::new(self.depth.get() + 1),
         })
     }
