@@ -105,6 +105,35 @@ impl ZonedMemory {
 
     /// A new array, which serves.
     pub(super) fn start(&self, setting: &Setting) -> Result<Array, Error> {
+        self.start_new(setting, self.map_limits)
+    }
+
+    /// The same with a map that may take so much.
+    pub(super) fn start_new(&self, setting: &Setting, map_limits: MapLimits) -> Result<Array, Error> {
+        let shards = shards(setting.shards)?;
+        let superblocks = self.create(&shards)?;
+        self.serve(shards, superblocks, map_limits)
+    }
+
+    /// The array that the members hold, whoever left it there.
+    pub(super) fn start_again(&self, setting: &Setting, map_limits: MapLimits) -> Result<Array, Error> {
+        let shards = shards(setting.shards)?;
+        let mut superblocks = Vec::new();
+        for member in &self.members {
+            let member = member.clone();
+            let read = shards.run_on(0, move |context: ShardContext| async move {
+                let device = member.attach(&context.ring).expect("memory needs no commands of its own");
+                MemberLog::read(&device, &context.pool).await
+            });
+            let read = read.map_err(shards_failed)?.map_err(|error| Error::Request(error.to_string()))?;
+            let (superblock, _) = read.ok_or_else(|| Error::Request("a member has no superblock".into()))?;
+            superblocks.push(superblock);
+        }
+        self.serve(shards, superblocks, map_limits)
+    }
+
+    /// Writes the superblocks of a new array.
+    pub(super) fn create(&self, shards: &Shards) -> Result<Vec<Superblock>, Error> {
         let new = NewZonedArray {
             set_uuid: uuid(),
             name: "bench".to_owned(),
@@ -115,12 +144,20 @@ impl ZonedMemory {
             random: random(),
         };
         let superblocks: Vec<Superblock> = (0..self.members.len()).map(|slot| new.superblock(slot)).collect();
-        let shards = shards(setting.shards)?;
         for (member, superblock) in self.members.iter().zip(&superblocks) {
             let (member, superblock, zones) = (member.clone(), superblock.clone(), self.zones);
             let written = shards.run_on(0, move |context| write(context, member, superblock, zones));
             written.map_err(shards_failed)?.map_err(|error| Error::Request(error.to_string()))?;
         }
+        Ok(superblocks)
+    }
+
+    fn serve(
+        &self,
+        shards: Shards,
+        superblocks: Vec<Superblock>,
+        map_limits: MapLimits,
+    ) -> Result<Array, Error> {
         let candidate = |superblock: &Superblock| ZonedCandidate {
             name: "memory".to_owned(),
             superblock: superblock.clone(),
@@ -130,7 +167,7 @@ impl ZonedMemory {
         let start = ZonedStart {
             assembly,
             members: self.members.iter().cloned().map(Some).collect(),
-            map_limits: self.map_limits,
+            map_limits,
             chosen: superblocks.into_iter().map(Some).collect(),
             events: Box::new(|_| {}),
             clock: || 1,
@@ -182,6 +219,25 @@ impl Array {
         };
         let aged = self.shards.run_on(0, job).map_err(shards_failed)?;
         aged.map_err(|error| Error::Request(error.to_string()))
+    }
+
+    /// Writes the first blocks, one request after the other, and then so many of them again at random; flushed at the end.
+    pub(super) fn write(&self, blocks: u64, again: u64) -> Result<(), Error> {
+        let volumes = self.zoned.volumes().clone();
+        let job = async move |_: ShardContext| {
+            let (volume, data) = (volumes.here(), random_data(FILL_BYTES as usize));
+            for at in (0..blocks * BLOCK_BYTES as u64).step_by(FILL_BYTES as usize) {
+                volume.write(at, Gather::from(data.clone()), false).await?;
+            }
+            let mut random = Random::new(blocks);
+            for _ in 0..again {
+                let at = random.below(blocks) * BLOCK_BYTES as u64;
+                volume.write(at, Gather::from(data.part(0, BLOCK_BYTES)), false).await?;
+            }
+            volume.flush().await
+        };
+        let written = self.shards.run_on(0, job).map_err(shards_failed)?;
+        written.map_err(|error| Error::Request(error.to_string()))
     }
 
     pub(super) fn stop(self) -> Result<(), Error> {

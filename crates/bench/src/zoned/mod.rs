@@ -4,6 +4,7 @@
 mod array;
 mod floor;
 mod plan;
+pub mod starts;
 
 use std::fmt::Write as _;
 

@@ -13,7 +13,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::zoned::{BlockName, BlockPlace, Class, EmptiedEntry, MapEntry, ZeroesEntry};
+use layout::zoned::{
+    BlockName, BlockPlace, Class, EmptiedEntry, MapEntry, ROOT_ENTRIES, TABLE_ENTRIES, ZeroesEntry,
+};
 
 use self::choose::{Candidate, choose};
 use self::contents::{Contents, groups_of, is_mapped, list_blocks, read_contents, read_mapped};
@@ -37,6 +39,8 @@ use crate::zone_device::ZoneDevice;
 
 /// Batches in a row that may leave no more segments free than before: of nearly full segments it takes several to gain one.
 const BATCHES_WITHOUT_RISE: u32 = 16;
+/// Of what reclaim gains, checkpoints take one part in so many.
+const CHECKPOINT_GAIN: u64 = 4;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
 
@@ -44,7 +48,10 @@ const RUN_BLOCKS: usize = 32;
 pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     let space = &engine.port.shared.space;
     while space.wanted().await {
-        keep_checkpoints(&engine).await;
+        let shared = &engine.port.shared;
+        if shared.table.free_least() > shared.config.low_segments() {
+            keep_checkpoints(&engine).await;
+        }
         pass(&engine).await;
         mend(&engine).await;
         restore(&engine).await;
@@ -68,8 +75,13 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     next_columns(&port.shared);
     let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
         (Vec::new(), table.free_least(), 0);
+    let mut gained = 0;
     while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
-        keep_checkpoints(engine).await;
+        // Where space is short it has to be earned first, or checkpoints would take what reclaim gives.
+        if gained >= CHECKPOINT_GAIN * checkpoint_blocks(engine) {
+            gained = 0;
+            keep_checkpoints(engine).await;
+        }
         let began_ns = port.platform.now_ns();
         let victims = victims(engine, &refused);
         let before: u64 = victims.iter().map(|victim| room_of(victim) - table.live(victim.slot())).sum();
@@ -86,6 +98,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
             refused.extend(victims.iter().map(|victim| victim.slot()));
             continue;
         }
+        gained += before;
         space.gained(before, port.platform.now_ns().saturating_sub(began_ns));
     }
 }
@@ -182,8 +195,30 @@ fn victims<D: ZoneDevice>(engine: &LogEngine<D>, refused: &[u32]) -> Vec<Arc<Seg
         true => engine.stripe_blocks(Class::Reclaim),
         false => engine.data_columns(),
     };
-    let chosen = choose(all.iter().filter_map(candidate).collect(), copy_room, list as u64);
+    let candidates: Vec<Candidate> = all.iter().filter_map(candidate).collect();
+    let is_pinned = |slot: &u32| table.is_pinned(*slot);
+    let mut chosen = choose(candidates.clone(), copy_room, list as u64);
+    if chosen.iter().any(is_pinned) {
+        // Those cost a checkpoint first.
+        chosen = choose(candidates.clone(), copy_room, list as u64 + checkpoint_blocks(engine));
+        if chosen.is_empty() {
+            let unpinned = candidates.into_iter().filter(|candidate| !is_pinned(&candidate.slot)).collect();
+            chosen = choose(unpinned, copy_room, list as u64);
+        }
+    }
     chosen.into_iter().filter_map(|slot| table.get(slot)).collect()
+}
+
+/// Blocks that a checkpoint takes now, padding included.
+fn checkpoint_blocks<D: ZoneDevice>(engine: &LogEngine<D>) -> u64 {
+    let shared = &engine.port.shared;
+    let lists = shared.map.groups().div_ceil(ROOT_ENTRIES.into())
+        + (shared.table.all().len() as u64).div_ceil(TABLE_ENTRIES.into());
+    let unit = match engine.pads_to_whole(Class::Reclaim) {
+        true => engine.stripe_blocks(Class::Reclaim),
+        false => engine.data_columns(),
+    } as u64;
+    [shared.map.changed() as u64, lists].into_iter().map(|blocks| blocks.next_multiple_of(unit)).sum()
 }
 
 /// Empties victims and resets their zones. Returns those that are free now.

@@ -188,6 +188,12 @@ impl Scenario {
         let pick = |of: &[usize], shift: u64| of[(mix / shift % of.len() as u64) as usize];
         self.map_entries = [2, 3, 5, 16][(mix / 2 % 4) as usize];
         let groups = pick(&[0, MapLimits::GROUPS_LEAST, 6], 8);
+        if self.open.appends == Appends::Only && self.access == ZoneAccess::Append {
+            // Each mapping block that is written alone takes a whole stripe there, padding beside it: half of a zone of a few records.
+            self.map_entries = 16;
+            self.map_limits = MapLimits { groups: None, changed: Some(6) };
+            return;
+        }
         self.map_limits = MapLimits {
             groups: Some(groups).filter(|groups| *groups > 0),
             changed: Some(pick(&[1, 2, 4, 9], 24)),

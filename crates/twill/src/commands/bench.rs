@@ -58,6 +58,10 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
             let measured = bench::rebuild::measure(&rebuild.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::rebuild::Rebuild::words)?;
         }
+        Some(BenchCommand::Starts(zoned)) => {
+            let measured = bench::zoned::starts::measure(&zoned.plan(), &|line| eprintln!("{line}"));
+            output.print(&measured.map_err(|error| failure(&error))?, bench::zoned::starts::Starts::words)?;
+        }
         Some(BenchCommand::Zoned(zoned)) => {
             let measured = bench::zoned::measure(&zoned.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::zoned::ZonedFigures::words)?;

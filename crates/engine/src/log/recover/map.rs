@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use layout::units::{DeviceOffset, Slot};
-use layout::zoned::{BlockName, BlockPlace, MapEntry, Sequence, ZeroesEntry};
+use layout::zoned::{BlockName, BlockPlace, Class, MapEntry, Sequence, ZeroesEntry};
 
 use super::decide::{Decision, LiveBlock, Verdict};
 use super::found::{Failure, Judged, RecoverError, RecoveryReport, live_blocks, placed, read_live};
@@ -113,6 +113,14 @@ fn put_out(shared: &LogShared, segments: &Segments, known: &Known) -> Result<(),
     Ok(())
 }
 
+/// Whether a segment has places that are none where a record was found, and that the map must name instead of those.
+fn has_guesses(judged: &Judged) -> bool {
+    match &judged.decision {
+        Decision::Records { stripes, .. } => stripes.iter().any(|stripe| stripe.guessed > 0),
+        Decision::Sealed(_) => false,
+    }
+}
+
 /// Mapping blocks of segments in which places are guessed: there they have others than the root says.
 struct GuessedPlaces {
     /// By slot and first block: each with its place and checksum.
@@ -123,12 +131,8 @@ impl GuessedPlaces {
     fn of(shared: &LogShared, segments: &Segments) -> Self {
         let root = shared.map.shape().of_root();
         let mut blocks: BTreeMap<(u32, u64), Vec<(BlockPlace, u32)>> = BTreeMap::new();
-        let has_guesses = |judged: &&Judged| match &judged.decision {
-            Decision::Records { stripes, .. } => stripes.iter().any(|stripe| stripe.guessed > 0),
-            Decision::Sealed(_) => false,
-        };
         for live in used(segments)
-            .filter(has_guesses)
+            .filter(|judged| has_guesses(judged))
             .flat_map(|judged| live_blocks(judged, |of| of <= Verdict::Move))
         {
             if let BlockName::Mapping(first) = live.entry.name {
@@ -158,8 +162,10 @@ fn is_as_known(shared: &LogShared, known: &Known, slot: u32) -> bool {
     there.is_some_and(|entry| entry.slot == slot)
 }
 
-/// The groups that what was found belongs to: those of all blocks of segments that were read, since it is the map that says which
-/// of them count; and those that ranges may change.
+/// The groups that what was found may change: of what is newer than they are, of stripes that are to be moved or are lost, of
+/// segments that moved blocks go to, whose copies count where the place that the checkpoint names is gone, and of those in which places
+/// are guessed. What clients wrote before a group was taken cannot change it otherwise; only where something was lost it may be the
+/// last that is left, and everything is looked at.
 fn groups_of(
     shared: &LogShared,
     segments: &Segments,
@@ -168,11 +174,21 @@ fn groups_of(
 ) -> BTreeSet<u64> {
     let map = &shared.map;
     let mut groups = BTreeSet::new();
-    for live in used(segments).flat_map(|judged| live_blocks(judged, |of| of <= Verdict::Lost)) {
-        if let BlockName::User(lba) = live.entry.name
-            && lba < map.blocks()
-        {
-            groups.insert(map.group_of(lba));
+    let any_lost = used(segments).any(|judged| !live_blocks(judged, |of| of >= Verdict::Lost).is_empty());
+    for judged in used(segments) {
+        let has_moved = matches!(judged.found.header.class, Class::Reclaim | Class::Recovery);
+        let has_moved = has_moved || has_guesses(judged);
+        for verdict in [Verdict::Keep, Verdict::Move, Verdict::Lost] {
+            let always = any_lost || has_moved || verdict != Verdict::Keep;
+            for live in live_blocks(judged, |of| of == verdict) {
+                let BlockName::User(lba) = live.entry.name else { continue };
+                let is_newer = |group: u64| {
+                    known.is_none_or(|known| known.root[group as usize].as_of < live.entry.sequence)
+                };
+                if lba < map.blocks() && (always || is_newer(map.group_of(lba))) {
+                    groups.insert(map.group_of(lba));
+                }
+            }
         }
     }
     for FoundRange { range, .. } in ranges {

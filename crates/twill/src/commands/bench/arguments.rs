@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
+use crate::arguments::Switch;
 use crate::bytes;
 use layout::units::Slot;
 
@@ -50,17 +51,10 @@ pub enum BenchCommand {
     Rebuild(RebuildArguments),
     /// What a write to a zoned array costs, in software zones in memory, beside the floor of the same stripes.
     Zoned(ZonedBenchArguments),
+    /// How long a zoned array takes to start after its server was killed, with checkpoints of its map and without.
+    Starts(StartsArguments),
     /// What arrays of 1 TB to 1 PB keep in memory.
     Memory(MemoryArguments),
-}
-
-/// A switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// Yes.
-    On,
-    /// No.
-    Off,
 }
 
 /// Arguments of one run.
@@ -392,6 +386,45 @@ pub struct ZonedBenchArguments {
     /// How much of the map may change before a checkpoint is written; 0 for no checkpoints.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "256M")]
     pub map_dirty: u64,
+}
+
+/// Arguments of `bench starts`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: an eighth, a quarter, a half and all of an array written before the kill
+  twill bench starts")]
+pub struct StartsArguments {
+    /// Members, of memory.
+    #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:4x1G")]
+    pub members: Vec<String>,
+    /// RAID level: 0, 4, 5, 6 or 10.
+    #[arg(short, long, default_value = "5")]
+    pub level: String,
+    /// Rounds; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Bytes of a software zone.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "8M")]
+    pub zone_size: u64,
+    /// How much of the map may change before a checkpoint is written.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "512K")]
+    pub map_dirty: u64,
+}
+
+impl StartsArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::zoned::Plan {
+        let array =
+            Setting { members: self.members.clone(), level: self.level.clone(), ..Setting::default() };
+        bench::zoned::Plan {
+            runs: self.runs,
+            shards: vec![1],
+            array,
+            zone_bytes: self.zone_size,
+            reserve_percent: 25,
+            aged: false,
+            map_limits: MapLimits::of_bytes(None, Some(self.map_dirty)),
+        }
+    }
 }
 
 impl ZonedBenchArguments {
