@@ -22,6 +22,7 @@ use crate::control::Which;
 use crate::remote_arguments::nqn;
 pub use crate::remote_arguments::{DeviceArguments, DiscoverArguments, RemoteArguments, member_path};
 use crate::status::DoubtRange;
+use crate::switch::Switch;
 
 mod hosts;
 mod zoned;
@@ -255,15 +256,6 @@ pub struct CreateArguments {
     /// How members on other machines are reached.
     #[command(flatten)]
     pub remote: RemoteArguments,
-}
-
-/// Whether something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// It is.
-    On,
-    /// It is not.
-    Off,
 }
 
 /// Where a bitmap is.

@@ -22,6 +22,7 @@ mod remote_arguments;
 mod service_manager;
 mod serving;
 mod status;
+mod switch;
 mod words;
 
 use std::io::{self, Write as _};

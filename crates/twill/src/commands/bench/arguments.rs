@@ -8,8 +8,8 @@ use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
-use crate::arguments::Switch;
 use crate::bytes;
+use crate::switch::Switch;
 use layout::units::Slot;
 
 /// Arguments of `bench`.
