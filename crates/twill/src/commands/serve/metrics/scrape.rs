@@ -170,9 +170,18 @@ impl Scrape {
                 "Blocks written for each that clients wrote, since the array is served",
                 zoned.write_amplification_percent as f64 / 100.0,
             ),
+            ("map_memory_bytes", "Bytes of the map that are in memory", zoned.map_in_memory_bytes as f64),
+            (
+                "map_changed_bytes",
+                "Bytes of the map that changed since the newest checkpoint",
+                zoned.map_changed_bytes as f64,
+            ),
         ] {
             gauges(to, name, help, &[(Labels::new(), value)])?;
         }
+        counter(to, "map_blocks_read", "Blocks of the map that were read", zoned.map_blocks_read)?;
+        counter(to, "map_blocks_written", "Blocks of the map that were written", zoned.map_blocks_written)?;
+        counter(to, "checkpoints", "Checkpoints of the map", zoned.checkpoints_written)?;
         counter(to, "segments_emptied", "Segments that reclaim emptied", zoned.emptied_segments)
     }
 
