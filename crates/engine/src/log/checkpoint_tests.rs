@@ -2,7 +2,7 @@
 //! without.
 
 use super::config::{MapLimits, SUPERBLOCK_ZONES};
-use super::paging::load_all;
+use super::paging::all_entries;
 use super::serve_tests::shapes;
 use super::world::*;
 use crate::limits::BLOCK_BYTES;
@@ -30,15 +30,14 @@ fn holds(world: &World, array: &Array, blocks: impl Iterator<Item = u64>, versio
     }
 }
 
-/// Brings the whole map into memory, and holds the counts of segments against it.
+/// Holds the counts of segments against the whole map.
 fn counts_are_exact(world: &World, array: &Array) {
     let port = Rc::clone(&array.set.0.port);
-    let loaded = Rc::clone(&port);
-    let groups = (0..port.shared.map.groups()).collect();
-    array.wait(world, async move { load_all(&loaded, &groups).await }).expect("every group is read");
+    let read = Rc::clone(&port);
+    let entries = array.wait(world, async move { all_entries(&read).await }).expect("every group is read");
     for slot in 0..port.shared.config.slots() {
         let is_there = |entry: &MapEntry| matches!(entry, MapEntry::At { place, .. } if place.slot == slot);
-        let mapped = port.shared.map.mapped().filter(|(_, entry)| is_there(entry)).count();
+        let mapped = entries.iter().filter(|(_, entry)| is_there(entry)).count();
         assert_eq!(port.shared.table.mapped(slot) as usize, mapped, "slot {slot}");
     }
 }
@@ -124,6 +123,22 @@ fn memory_is_bounded_and_every_block_is_found() {
         assert!(!array.report.from_checkpoint, "there are none");
         holds(&world, &array, 0..shape.logical_blocks, 2);
     }
+}
+
+/// What reclaim brings into memory is let go again, though no request waits for room.
+#[test]
+fn reclaim_does_not_fill_the_memory_of_the_map() {
+    let shape = Shape { zones: 20, zone_blocks: 32, ..paged(RAID5, Some(8), Some(16)) };
+    let world = World::new(shape, 1);
+    let array = world.start().expect("an empty array");
+    let shared = Rc::clone(&array.set.0.port);
+    for version in 1..12 {
+        fill(&world, &array, 0..shape.logical_blocks, version);
+        let in_memory = shared.shared.map.in_memory();
+        assert!(in_memory <= 9, "{in_memory} groups in memory");
+    }
+    assert!(shared.shared.space.totals().emptied_segments > 10, "it was written over and over");
+    holds(&world, &array, 0..shape.logical_blocks, 11);
 }
 
 /// A request may need more groups than memory has room for.

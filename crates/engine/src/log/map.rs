@@ -131,7 +131,7 @@ impl Map {
     }
 
     /// A range cut at groups.
-    fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    pub fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let group_blocks = self.shape.entries_per_block();
         let first = range.start / group_blocks;
         let last = range.end.div_ceil(group_blocks);

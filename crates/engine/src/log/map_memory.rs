@@ -71,16 +71,25 @@ impl MapMemory {
         map.in_memory() >= self.limit && self.is_running.load(SeqCst)
     }
 
+    /// Asks for a round if the map takes all the memory that it may, and does not wait: also what reclaim brings in is let go again.
+    /// Whether there will be one.
+    pub fn ask(&self, map: &Map) -> bool {
+        let is_full = self.is_full(map);
+        if is_full {
+            self.wanted.store(true, SeqCst);
+            self.wake();
+        }
+        is_full
+    }
+
     /// Where the map takes all the memory that it may: waits for a round of the task that lets go of groups. Whether that gained
     /// anything or not, the caller goes on: memory may be exceeded by as many groups as there are requests, and no request waits
     /// for space of the log here.
     pub async fn make_room(&self, map: &Map) {
-        if !self.is_full(map) {
+        let before = self.rounds.load(SeqCst);
+        if !self.ask(map) {
             return;
         }
-        let before = self.rounds.load(SeqCst);
-        self.wanted.store(true, SeqCst);
-        self.wake();
         self.until(|| self.rounds.load(SeqCst) != before || !self.is_running.load(SeqCst)).await;
     }
 

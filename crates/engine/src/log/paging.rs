@@ -92,7 +92,8 @@ pub async fn replace<D: ZoneDevice>(
     }
 }
 
-/// [`Map::holds`] of a range whose groups are brought into memory where they are not; for reclaim.
+/// [`Map::holds`] of a range whose groups are brought into memory where they are not; for reclaim. One after the other: all of them
+/// together may be more than memory has room for.
 ///
 /// # Errors
 /// A group cannot be read.
@@ -101,12 +102,38 @@ pub async fn holds<D: ZoneDevice>(
     range: Range<u64>,
     wanted: MapEntry,
 ) -> Result<bool, VolumeError> {
-    loop {
-        match port.shared.map.holds(range.clone(), wanted) {
-            Ok(holds) => return Ok(holds),
-            Err(out) => load(port, out).await?,
+    let map = &port.shared.map;
+    for part in map.parts(range) {
+        loop {
+            match map.holds(part.clone(), wanted) {
+                Ok(true) => return Ok(true),
+                Ok(false) => break,
+                Err(out) => load(port, out).await?,
+            }
         }
     }
+    Ok(false)
+}
+
+/// What the map names of all blocks, but zeroes, group after group: for checks.
+///
+/// # Errors
+/// A group cannot be read.
+pub async fn all_entries<D: ZoneDevice>(port: &LogPort<D>) -> Result<Vec<(u64, MapEntry)>, VolumeError> {
+    let map = &port.shared.map;
+    let mut found = Vec::new();
+    for group in 0..map.groups() {
+        loop {
+            let entries: Result<Vec<MapEntry>, OutOfMemory> =
+                map.blocks_of(group).map(|block| map.get(block)).collect();
+            match entries {
+                Ok(entries) => break found.extend(map.blocks_of(group).zip(entries)),
+                Err(out) => load(port, out).await?,
+            }
+        }
+    }
+    found.retain(|(_, entry)| *entry != MapEntry::Zeroes);
+    Ok(found)
 }
 
 /// Brings groups into memory, many at once.

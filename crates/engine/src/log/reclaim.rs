@@ -56,6 +56,7 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
         mend(&engine).await;
         restore(&engine).await;
         catch_up(&engine.port.shared);
+        engine.port.shared.memory.ask(&engine.port.shared.map);
     }
     space.set_running(false);
 }
@@ -227,6 +228,7 @@ async fn empty<D: ZoneDevice>(
     victims: &[Arc<Segment>],
 ) -> Result<Vec<Arc<Segment>>, VolumeError> {
     let (port, shared) = (&engine.port, &engine.port.shared);
+    shared.memory.ask(&shared.map); // for what the batch before brought in
     give_up_map(engine, victims).await?;
     let mut moved: Vec<(Arc<Segment>, Contents)> = Vec::new();
     for victim in victims {

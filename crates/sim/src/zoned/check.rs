@@ -6,12 +6,14 @@ use std::rc::Rc;
 
 use engine::array::scrub::ScrubState;
 use engine::array::zoned::check::check;
-use engine::log::paging::load_all;
+use engine::error::VolumeError;
+use engine::log::paging::all_entries;
 use engine::mismatch::{Mismatch, ScrubMode};
 use layout::zoned::MapEntry;
 
 use super::array::Array;
 use super::workload::read_all;
+use crate::world::NO_LIMIT;
 
 /// After a start: every block holds what it may, counts are those of the map, nothing that is mapped was reset, and all of it
 /// can be made when as many members fail as the level survives.
@@ -31,26 +33,36 @@ pub(super) fn after_start(array: &Rc<Array>) -> bool {
             .fail(format!("Z-I17: the checkpoint that superblocks name cannot be used: {fault}"));
     }
     // Not always: groups that a start leaves in the log are to be there when clients come.
-    if array.machine.scenario.map_limits.changed.is_none() || array.machine.world.random().one_in(2) {
-        if !is_map_in_memory(array) {
-            return false;
-        }
-        nothing_mapped_was_reset(array);
-        counts_are_those_of_the_map(array);
+    let is_looked_at =
+        array.machine.scenario.map_limits.changed.is_none() || array.machine.world.random().one_in(2);
+    if is_looked_at && let Some((entries, counts)) = mapped(array) {
+        nothing_mapped_was_reset(array, &mapped_slots(&entries));
+        counts_are_those_of_the_map(array, &entries, &counts);
     }
     limits_are_kept(array);
     read_all(array, "after the start") && is_redundant(array) && a_check_finds_nothing(array)
 }
 
-/// Brings the whole map into memory, however much that may take: for a look at all of it.
-fn is_map_in_memory(array: &Rc<Array>) -> bool {
-    let (own, groups) = (Rc::clone(array), (0..array.shared.map.groups()).collect());
-    let loaded = array.wait(async move { load_all(&own.sets[0].0.port, &groups).await });
-    match loaded {
-        Some(Ok(())) => true,
-        loaded => {
-            array.machine.world.fail(format!("the map cannot be read: {loaded:?}"));
-            false
+/// The whole map, and of each slot whether a segment is there, and the live blocks that it counts.
+type Mapped = (Vec<(u64, MapEntry)>, Vec<(bool, u32)>);
+
+/// Reads the whole map. None: reclaim moved something meanwhile, or it cannot be read, which is a failure.
+fn mapped(array: &Rc<Array>) -> Option<Mapped> {
+    array.run(NO_LIMIT);
+    let own = Rc::clone(array);
+    let read = array.wait(async move {
+        let shared = &own.shared;
+        let before = shared.space.totals();
+        let entries = all_entries(&own.sets[0].0.port).await?;
+        let count = |slot| (shared.table.get(slot).is_some(), shared.table.mapped(slot));
+        let counts = (0..shared.config.slots()).map(count).collect();
+        Ok::<_, VolumeError>((shared.space.totals() == before).then_some((entries, counts)))
+    });
+    match read {
+        Some(Ok(mapped)) => mapped,
+        read => {
+            array.machine.world.fail(format!("the map cannot be read: {read:?}"));
+            None
         }
     }
 }
@@ -83,9 +95,9 @@ pub(super) fn mismatches(array: &Rc<Array>) -> Vec<Mismatch> {
 
 /// Z-I4: no zone of a segment that something maps to was reset. One that only has a header of it left, from before the member was
 /// exchanged, is none: after a cut a hostile drive may show contents of an earlier life below its pointer.
-fn nothing_mapped_was_reset(array: &Array) {
+fn nothing_mapped_was_reset(array: &Array, mapped_slots: &BTreeSet<u32>) {
     let resets = array.machine.watch.resets.borrow();
-    for slot in mapped_slots(array) {
+    for &slot in mapped_slots {
         let Some(segment) = array.shared.table.get(slot) else { continue };
         let (number, tag) = (segment.number(), segment.headers[0].tag);
         let mut zones = segment.zones().filter_map(|(_, slot, zone)| Some((slot, zone?, (number, tag))));
@@ -95,22 +107,20 @@ fn nothing_mapped_was_reset(array: &Array) {
     }
 }
 
-fn mapped_slots(array: &Array) -> BTreeSet<u32> {
-    let slot = |(_, entry)| match entry {
+fn mapped_slots(entries: &[(u64, MapEntry)]) -> BTreeSet<u32> {
+    let slot = |(_, entry): &(u64, MapEntry)| match entry {
         MapEntry::At { place, .. } => Some(place.slot),
         _ => None,
     };
-    array.shared.map.mapped().filter_map(slot).collect()
+    entries.iter().filter_map(slot).collect()
 }
 
 /// Every mapped block is counted in its segment, which is there.
-fn counts_are_those_of_the_map(array: &Array) {
-    let mapped_slots = mapped_slots(array);
-    for slot in 0..array.shared.config.slots() {
+fn counts_are_those_of_the_map(array: &Array, entries: &[(u64, MapEntry)], counts: &[(bool, u32)]) {
+    for (slot, &(is_there, counted)) in (0..).zip(counts) {
         let is_of = |entry: &MapEntry| matches!(entry, MapEntry::At { place, .. } if place.slot == slot);
-        let mapped = array.shared.map.mapped().filter(|(_, entry)| is_of(entry)).count();
-        let counted = array.shared.table.mapped(slot) as usize;
-        if mapped_slots.contains(&slot) && array.shared.table.get(slot).is_none() || counted != mapped {
+        let mapped = entries.iter().filter(|(_, entry)| is_of(entry)).count();
+        if mapped > 0 && !is_there || counted as usize != mapped {
             let fail = format!("Z-I4: slot {slot} counts {counted} live blocks, and {mapped} are mapped");
             array.machine.world.fail(fail);
         }
