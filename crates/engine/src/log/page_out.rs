@@ -26,7 +26,7 @@ use crate::zone_device::ZoneDevice;
 /// Of the groups that memory has room for, one in so many is let go at a time.
 const ROUNDS_PER_TURN: usize = 16;
 
-/// Writes mapping blocks, which [`Map`] says are being written. Passes each group, and the word of its place, to `placed`.
+/// Writes mapping blocks, which [`Map`](super::map::Map) says are being written. Passes each group, and the word of its place, to `placed`.
 ///
 /// # Errors
 /// Some could not be written, and are to be written again.
