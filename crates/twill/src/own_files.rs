@@ -132,6 +132,7 @@ fn is_taken(option: &str, path: &Path, what: &str) -> Failure {
     let failure = Failure::new(ExitKind::MemberInUse, format!("{option} {}: it {what}", path.display()));
     failure.help("nothing was written to it; name another file")
 }
+
 /// Puts these contents in the place of a file, and makes its folder where there is none. After a crash, of the machine too, the
 /// file is the old one or the new one, whole.
 ///

@@ -39,7 +39,6 @@ pub(super) struct ZonedMemory {
     members: Vec<SharedZones>,
     plan: ArrayPlan,
     zones: MemberZones,
-    map_limits: MapLimits,
 }
 
 /// An array that serves.
@@ -64,7 +63,6 @@ impl ZonedMemory {
         }
         let columns = columns(&wanted.array.level, members.len())?;
         let (reserve_percent, map_entry) = (wanted.reserve_percent, MapEntryBytes::Eight);
-        let map_limits = wanted.map_limits;
         let wanted = Wanted {
             columns,
             small_blocks: None,
@@ -90,7 +88,7 @@ impl ZonedMemory {
         });
         let planned = plan(&wanted, &devices.map_err(shards_failed)?);
         let (plan, zones) = planned.map_err(|refusal| Error::Setting(refusal.to_string()))?;
-        Ok(ZonedMemory { memories, members, plan, zones, map_limits })
+        Ok(ZonedMemory { memories, members, plan, zones })
     }
 
     /// How the array is laid out.
@@ -104,18 +102,13 @@ impl ZonedMemory {
     }
 
     /// A new array, which serves.
-    pub(super) fn start(&self, setting: &Setting) -> Result<Array, Error> {
-        self.start_new(setting, self.map_limits)
-    }
-
-    /// The same with a map that may take so much.
-    pub(super) fn start_new(&self, setting: &Setting, map_limits: MapLimits) -> Result<Array, Error> {
+    pub(super) fn start(&self, setting: &Setting, map_limits: MapLimits) -> Result<Array, Error> {
         let shards = shards(setting.shards)?;
         let superblocks = self.create(&shards)?;
         self.serve(shards, superblocks, map_limits)
     }
 
-    /// The array that the members hold, whoever left it there.
+    /// The array that the members hold, which serves.
     pub(super) fn start_again(&self, setting: &Setting, map_limits: MapLimits) -> Result<Array, Error> {
         let shards = shards(setting.shards)?;
         let mut superblocks = Vec::new();
@@ -133,7 +126,7 @@ impl ZonedMemory {
     }
 
     /// Writes the superblocks of a new array.
-    pub(super) fn create(&self, shards: &Shards) -> Result<Vec<Superblock>, Error> {
+    fn create(&self, shards: &Shards) -> Result<Vec<Superblock>, Error> {
         let new = NewZonedArray {
             set_uuid: uuid(),
             name: "bench".to_owned(),
@@ -221,7 +214,7 @@ impl Array {
         aged.map_err(|error| Error::Request(error.to_string()))
     }
 
-    /// Writes the first blocks, one request after the other, and then so many of them again at random; flushed at the end.
+    /// Fills the first `blocks` blocks, one request after the other, overwrites `again` of them at random, and flushes.
     pub(super) fn write(&self, blocks: u64, again: u64) -> Result<(), Error> {
         let volumes = self.zoned.volumes().clone();
         let job = async move |_: ShardContext| {

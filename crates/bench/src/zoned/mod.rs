@@ -113,7 +113,7 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<ZonedFigures, Error> {
 }
 
 fn run(memory: &ZonedMemory, plan: &Plan, setting: &Setting) -> Result<Run, Error> {
-    let array = memory.start(setting)?;
+    let array = memory.start(setting, plan.map_limits)?;
     if plan.aged {
         array.age()?;
     }

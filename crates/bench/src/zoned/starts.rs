@@ -16,7 +16,7 @@ use crate::table::Spread;
 
 /// Blocks that are written over at random before the kill.
 const AGAIN: u64 = 4096;
-/// Blocks of a request that fills.
+/// Blocks of as many requests that fill as the array has [`PARTS`] at most: each of them is whole requests.
 const FILL_BLOCKS: u64 = 32 * 8;
 /// Parts of the array that are written.
 const PARTS: [u64; 4] = [8, 4, 2, 1];
@@ -88,7 +88,7 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Starts, Error> {
 
 fn run(memory: &ZonedMemory, setting: &Setting, blocks: u64, limits: MapLimits) -> Result<Run, Error> {
     // As after a kill: it stands still where it is, nothing is sealed, and no superblock says that it stopped.
-    let killed = memory.start_new(setting, limits)?;
+    let killed = memory.start(setting, limits)?;
     killed.write(blocks, AGAIN)?;
     let read = || memory.memories().iter().map(|memory| memory.counters().read_bytes).sum::<u64>();
     let (before, began) = (read(), Instant::now());

@@ -11,7 +11,7 @@
 //! every one that could be taken for newer than what the group has, is in a segment that is replayed.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ fn table_of(shared: &LogShared, sealed: &BTreeSet<SegmentKey>, oldest: Sequence)
     let entry = |segment: Arc<Segment>| {
         let (number, tag) = segment.key();
         let slot = segment.slot();
-        let entry = TableEntry {
+        TableEntry {
             segment: number,
             tag,
             slot,
@@ -165,11 +165,11 @@ fn table_of(shared: &LogShared, sealed: &BTreeSet<SegmentKey>, oldest: Sequence)
             is_mapped: sealed.contains(&(number, tag)) && shared.table.last_sequence(slot) <= oldest,
             is_sealed: segment.state() == SegmentState::Sealed,
             lists: shared.table.lists(slot).min(u16::MAX.into()) as u16,
-        };
-        (number, entry)
+        }
     };
-    let entries: BTreeMap<u64, TableEntry> = shared.table.all().into_iter().map(entry).collect();
-    entries.into_values().collect()
+    let mut entries: Vec<TableEntry> = shared.table.all().into_iter().map(entry).collect();
+    entries.sort_unstable_by_key(|entry| entry.segment);
+    entries
 }
 
 /// The root and the segment table, as blocks to be written.
@@ -180,26 +180,30 @@ fn lists(
     table: &[TableEntry],
 ) -> Vec<StripeBlock> {
     let set_uuid = shared.config.set_uuid;
-    let of = |index: usize, blocks: usize| CheckpointBlock {
-        sequence,
-        index: index as u32,
-        blocks: blocks as u32,
+    let root = list(root, ROOT_ENTRIES, sequence, BlockName::Root, |block, entries| {
+        RootBlock { block, entries: entries.to_vec() }.encode(set_uuid)
+    });
+    let table = list(table, TABLE_ENTRIES, sequence, BlockName::SegmentTable, |block, entries| {
+        TableBlock { block, entries: entries.to_vec() }.encode(set_uuid)
+    });
+    [root, table].concat()
+}
+
+/// One list, `most` entries in a block.
+fn list<E>(
+    entries: &[E],
+    most: u32,
+    sequence: Sequence,
+    name: fn(u64) -> BlockName,
+    encode: impl Fn(CheckpointBlock, &[E]) -> Vec<u8>,
+) -> Vec<StripeBlock> {
+    let parts = entries.chunks(most as usize);
+    let blocks = parts.len() as u32;
+    let block = |(index, entries): (u32, &[E])| {
+        let block = encode(CheckpointBlock { sequence, index, blocks }, entries);
+        StripeBlock::new(name(index.into()), sequence, Slice::from_bytes(&block))
     };
-    let mut lists = Vec::new();
-    let parts = root.chunks(ROOT_ENTRIES as usize);
-    let blocks = parts.len();
-    for (index, entries) in parts.enumerate() {
-        let block = RootBlock { block: of(index, blocks), entries: entries.to_vec() }.encode(set_uuid);
-        lists.push(StripeBlock::new(BlockName::Root(index as u64), sequence, Slice::from_bytes(&block)));
-    }
-    let parts = table.chunks(TABLE_ENTRIES as usize);
-    let blocks = parts.len();
-    for (index, entries) in parts.enumerate() {
-        let block = TableBlock { block: of(index, blocks), entries: entries.to_vec() }.encode(set_uuid);
-        let name = BlockName::SegmentTable(index as u64);
-        lists.push(StripeBlock::new(name, sequence, Slice::from_bytes(&block)));
-    }
-    lists
+    (0..).zip(parts).map(block).collect()
 }
 
 /// Writes the lists, and pins them. Returns the number of the segment that they begin in.

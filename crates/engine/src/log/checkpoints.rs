@@ -22,7 +22,7 @@ struct Newest {
 }
 
 impl Checkpoints {
-    /// One is due when so many groups have changed.
+    /// None was found or written yet. `due`: changed groups from which on one is due; None: there are no checkpoints.
     pub fn new(due: Option<usize>) -> Self {
         Checkpoints { due, newest: Mutex::default(), written: AtomicU64::new(0) }
     }
@@ -47,7 +47,7 @@ impl Checkpoints {
         before
     }
 
-    /// Superblocks have followed: the first so many blocks are needed no more.
+    /// All superblocks name the newest one: the first `blocks` pinned blocks, those of older ones, are needed no more.
     pub fn forget(&self, blocks: usize) {
         self.newest.lock().pinned.drain(..blocks);
         self.written.fetch_add(1, SeqCst);

@@ -112,10 +112,8 @@ pub struct MapLimits {
 impl MapLimits {
     /// Less makes no sense: a request may need two groups at once.
     pub const GROUPS_LEAST: usize = 4;
-}
 
-impl MapLimits {
-    /// So much memory, and a checkpoint after so much has changed, in bytes of the map.
+    /// Memory, and what may change before a checkpoint is due, in bytes of the map.
     pub fn of_bytes(memory: Option<u64>, changed: Option<u64>) -> Self {
         let groups = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
         MapLimits {

@@ -45,7 +45,7 @@ pub struct WrittenBlock {
     pub entry: MapEntry,
 }
 
-/// An entry that changed, told under its group's lock: what counts live blocks is exact at every moment.
+/// An entry that changed. It is passed on under its group's lock, so that the counts of live blocks are exact at every moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// What stood there.
@@ -274,7 +274,8 @@ impl Map {
     }
 
     /// Blocks that are mapped to a place, in order, as far as memory says it.
-    pub fn mapped(&self) -> impl Iterator<Item = (u64, MapEntry)> {
+    #[cfg(all(test, not(feature = "model")))]
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (u64, MapEntry)> {
         let mapped = |block| Some((block, self.get(block).ok()?));
         (0..self.blocks).filter_map(mapped).filter(|(_, mapped)| *mapped != MapEntry::Zeroes)
     }

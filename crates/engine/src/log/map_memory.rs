@@ -23,7 +23,7 @@ pub struct MapMemory {
 }
 
 impl MapMemory {
-    /// Memory for so many groups. None: for all.
+    /// Memory for `limit` groups. None: for all.
     pub fn new(limit: Option<usize>) -> Self {
         MapMemory {
             limit: limit.unwrap_or(usize::MAX),
@@ -57,7 +57,7 @@ impl MapMemory {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until `is_over` says so, which whoever changes what it depends on tells by a wake.
+    /// Waits until `is_over`. Whoever changes what that depends on calls `wake` afterwards.
     async fn until(&self, is_over: impl Fn() -> bool) {
         std::future::poll_fn(|context| {
             self.waiting.lock().push(context.waker().clone());

@@ -23,8 +23,8 @@ use crate::error::VolumeError;
 use crate::executor::yield_now;
 use crate::zone_device::ZoneDevice;
 
-/// Of the groups that memory has room for, one in so many is let go at a time.
-const ROUNDS_PER_TURN: usize = 16;
+/// A round lets go of a sixteenth of the groups that memory has room for.
+const ROUND_PART: usize = 16;
 
 /// Writes mapping blocks, which [`Map`](super::map::Map) says are being written. Passes each group, and the word of its place, to `placed`.
 ///
@@ -129,7 +129,7 @@ pub fn is_paged(shared: &LogShared) -> bool {
 /// Lets go of some groups from the hand on, twice around at most. Returns where the hand is then.
 async fn turn<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -> u64 {
     let (map, limit) = (&engine.port.shared.map, engine.port.shared.memory.limit().unwrap_or(usize::MAX));
-    let wanted = limit - (limit / ROUNDS_PER_TURN).max(1).min(limit);
+    let wanted = limit - (limit / ROUND_PART).max(1).min(limit);
     let mut left = 2 * map.groups();
     while map.in_memory() > wanted && left > 0 {
         let mut dirty = Vec::new();

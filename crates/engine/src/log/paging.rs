@@ -170,7 +170,13 @@ pub async fn load<D: ZoneDevice>(
             Claim::Read(word) => {
                 let claimed = Claimed { map: &shared.map, group };
                 let block = read_group(port, group, word).await.filter(|block| is_served(shared, block));
-                let reason = || format!("the map of blocks {:?} cannot be read", shared.map.blocks_of(group));
+                let reason = || {
+                    format!(
+                        "the map of blocks {:?} can neither be read nor made from the other members; stop the array and serve it \
+                         with --checkpoint off, which makes the map anew from the log",
+                        shared.map.blocks_of(group)
+                    )
+                };
                 let block = block.ok_or_else(|| VolumeError::Io { reason: reason() })?;
                 std::mem::forget(claimed);
                 shared.memory.note_read();
@@ -211,18 +217,12 @@ pub(super) async fn read_group<D: ZoneDevice>(
 
 /// Whether every segment that a mapping block names is there.
 fn is_served(shared: &LogShared, block: &MappingBlock) -> bool {
-    let slot = |word: &u64| match shared.map.shape().entry(*word) {
-        Some(MapEntry::At { place, .. }) => Some(place.slot),
-        _ => None,
-    };
+    let slot = |word: &u64| Some(shared.map.shape().entry(*word)?.place()?.slot);
     let mut runs = block.words().chunk_by(|before, next| slot(before) == slot(next));
     runs.all(|run| slot(&run[0]).is_none_or(|slot| shared.table.get(slot).is_some()))
 }
 
 /// The slot of the segment that a mapping block is in.
 pub(super) fn slot_of(shape: &MapShape, word: u64) -> Option<u32> {
-    match shape.of_root().entry(word)? {
-        MapEntry::At { place, .. } => Some(place.slot),
-        MapEntry::Zeroes | MapEntry::Lost => None,
-    }
+    Some(shape.of_root().entry(word)?.place()?.slot)
 }

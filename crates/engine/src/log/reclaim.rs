@@ -39,7 +39,7 @@ use crate::zone_device::ZoneDevice;
 
 /// Batches in a row that may leave no more segments free than before: of nearly full segments it takes several to gain one.
 const BATCHES_WITHOUT_RISE: u32 = 16;
-/// Of what reclaim gains, checkpoints take one part in so many.
+/// While space is short, checkpoints take a quarter of what reclaim gains, at most.
 const CHECKPOINT_GAIN: u64 = 4;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
@@ -192,19 +192,16 @@ fn victims<D: ZoneDevice>(engine: &LogEngine<D>, refused: &[u32]) -> Vec<Arc<Seg
     let all = table.all();
     let copy_room = all.iter().map(|segment| room_of(segment)).min().unwrap_or(0);
     // The emptied entry takes a row, and where drives choose places a whole stripe.
-    let list = match engine.pads_to_whole(Class::Reclaim) {
-        true => engine.stripe_blocks(Class::Reclaim),
-        false => engine.data_columns(),
-    };
+    let list = stripe_least(engine);
     let candidates: Vec<Candidate> = all.iter().filter_map(candidate).collect();
     let is_pinned = |slot: &u32| table.is_pinned(*slot);
-    let mut chosen = choose(candidates.clone(), copy_room, list as u64);
+    let mut chosen = choose(candidates.clone(), copy_room, list);
     if chosen.iter().any(is_pinned) {
         // Those cost a checkpoint first.
-        chosen = choose(candidates.clone(), copy_room, list as u64 + checkpoint_blocks(engine));
+        chosen = choose(candidates.clone(), copy_room, list + checkpoint_blocks(engine));
         if chosen.is_empty() {
             let unpinned = candidates.into_iter().filter(|candidate| !is_pinned(&candidate.slot)).collect();
-            chosen = choose(unpinned, copy_room, list as u64);
+            chosen = choose(unpinned, copy_room, list);
         }
     }
     chosen.into_iter().filter_map(|slot| table.get(slot)).collect()
@@ -215,11 +212,17 @@ fn checkpoint_blocks<D: ZoneDevice>(engine: &LogEngine<D>) -> u64 {
     let shared = &engine.port.shared;
     let lists = shared.map.groups().div_ceil(ROOT_ENTRIES.into())
         + (shared.table.all().len() as u64).div_ceil(TABLE_ENTRIES.into());
-    let unit = match engine.pads_to_whole(Class::Reclaim) {
+    let stripe = stripe_least(engine);
+    [shared.map.changed() as u64, lists].into_iter().map(|blocks| blocks.next_multiple_of(stripe)).sum()
+}
+
+/// Blocks that the shortest stripe takes of what reclaim writes.
+fn stripe_least<D: ZoneDevice>(engine: &LogEngine<D>) -> u64 {
+    let blocks = match engine.pads_to_whole(Class::Reclaim) {
         true => engine.stripe_blocks(Class::Reclaim),
         false => engine.data_columns(),
-    } as u64;
-    [shared.map.changed() as u64, lists].into_iter().map(|blocks| blocks.next_multiple_of(unit)).sum()
+    };
+    blocks as u64
 }
 
 /// Empties victims and resets their zones. Returns those that are free now.

@@ -221,7 +221,7 @@ impl SegmentTable {
     /// A checkpoint was superseded that needed a block of a segment.
     pub fn unpin(&self, slot: u32) {
         let before = self.slots[slot as usize].pinned.fetch_sub(1, SeqCst);
-        assert!(before > 0, "a block is needed by a checkpoint that was told");
+        assert!(before > 0, "a block is unpinned that was pinned");
     }
 
     /// Whether the newest checkpoint needs a block of a segment.
@@ -249,7 +249,7 @@ impl SegmentTable {
         self.add_lists(slot, 1);
     }
 
-    /// So many are.
+    /// `lists` more of them are.
     pub fn add_lists(&self, slot: u32, lists: u64) {
         self.slots[slot as usize].lists.fetch_add(lists, SeqCst);
     }

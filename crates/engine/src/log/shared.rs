@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use layout::zoned::{Epoch, MapEntry};
+use layout::zoned::Epoch;
 
 use super::checkpoints::Checkpoints;
 use super::config::LogConfig;
@@ -61,18 +61,14 @@ impl LogShared {
 
     /// Entries of the map changed: counts the live blocks of their segments, first what came.
     pub fn count(&self, changes: &[Change]) {
-        let place_of = |entry| match entry {
-            MapEntry::At { place, .. } => Some(place),
-            MapEntry::Zeroes | MapEntry::Lost => None,
-        };
-        let came = |change: &Change| Some((place_of(change.to)?.slot, change.is_late));
+        let came = |change: &Change| Some((change.to.place()?.slot, change.is_late));
         for alike in changes.chunk_by(|before, next| came(before) == came(next)) {
             if let Some((slot, is_late)) = came(&alike[0]) {
                 self.table.add_live(slot, alike.len() as u64, is_late);
             }
         }
         for Change { from, is_late, .. } in changes {
-            if let Some(place) = place_of(*from) {
+            if let Some(place) = from.place() {
                 self.table.remove_live(place.slot, *is_late);
             }
         }

@@ -38,6 +38,17 @@ pub enum MapEntry {
     },
 }
 
+impl MapEntry {
+    /// Where the block is. None: it reads as zeroes, or was lost.
+    #[must_use]
+    pub const fn place(&self) -> Option<BlockPlace> {
+        match self {
+            MapEntry::At { place, .. } => Some(*place),
+            MapEntry::Zeroes | MapEntry::Lost => None,
+        }
+    }
+}
+
 /// How places are numbered: (slot x map_columns + column) x capacity + block. A *word* is an entry as a number, of which the
 /// lowest 4 or 8 bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,8 +68,7 @@ impl MapShape {
         is_shape.then_some(MapShape { entry, map_columns, capacity_blocks, group_entries })
     }
 
-    /// The same with so many entries in a mapping block, and zeroes behind them: for tests, in which small arrays are to have many
-    /// groups.
+    /// The same with only this many entries in a mapping block, the rest zeroes: for tests, whose small arrays then have many groups.
     ///
     /// # Panics
     /// If a block has no room for them, or there are none.

@@ -314,7 +314,7 @@ impl Scenario {
             band_blocks: self.band_blocks,
             map: MapShape::new(self.entry, 2 * self.members as u8, self.zone_blocks)
                 .expect("a shape")
-                .with_groups_of(self.map_entries.min(512)),
+                .with_groups_of(self.map_entries),
             logical_blocks: self.logical_blocks,
             fill_wait: self.fill_wait,
             zone_limits: vec![self.open_max; self.members],

@@ -242,8 +242,8 @@ fn status_words(status: &ArrayStatus) -> String {
         text += &format!("  zones: {}\n", words::status::zones(zoned));
         if zoned.emptied_segments > 0 {
             text += &format!("  reclaim: {}\n", words::status::reclaimed(zoned));
-            text += &format!("  map: {}\n", words::status::map_of_zones(zoned));
         }
+        text += &format!("  map: {}\n", words::status::map_of_zones(zoned));
     }
     if let Some(choice) = words::status::choice(status) {
         text += &format!("  update policy: {choice}\n");

@@ -153,7 +153,7 @@ pub fn map_of_zones(zoned: &ZonedStatus) -> String {
     let memory = bytes::human(zoned.map_in_memory_bytes);
     let changed = bytes::human(zoned.map_changed_bytes);
     let checkpoint = match &zoned.checkpoint {
-        None => "no checkpoint yet".to_owned(),
+        None => "no checkpoint".to_owned(),
         Some(as_of) => format!("checkpoint {as_of}, {changed} changed since"),
     };
     format!("{memory} of {} in memory, {checkpoint}", bytes::human(zoned.map_bytes))

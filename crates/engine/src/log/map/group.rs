@@ -126,6 +126,11 @@ impl Group {
         (old, is_new)
     }
 
+    /// Whether it takes memory, and nothing is under way that needs it there.
+    pub(super) fn is_idle(&self) -> bool {
+        self.entries.is_in_memory() && self.pending.is_empty() && !self.is_writing
+    }
+
     /// The mapping block of a group that takes memory.
     pub(super) fn block(&self, shape: &MapShape) -> Vec<u8> {
         MappingBlock::encode(&self.entries.words(), shape)

@@ -1,4 +1,4 @@
-//! Groups of the map on their way between memory and the log: who reads one, what of it is written, what a checkpoint has.
+//! Groups of the map between memory and the log: which task reads one, when one is written or let go, what a checkpoint takes.
 
 use std::task::{Context, Poll};
 
@@ -224,8 +224,7 @@ impl Map {
     /// Takes a group out of memory, if it was not used since the hand passed (CLOCK).
     pub fn evict(&self, group: u64) -> Evicted {
         let mut own = self.at(group).lock();
-        let is_free = own.entries.is_in_memory() && own.pending.is_empty() && !own.is_writing;
-        if !is_free || std::mem::take(&mut own.was_used) {
+        if !own.is_idle() || std::mem::take(&mut own.was_used) {
             return Evicted::No;
         }
         if own.is_dirty {
@@ -239,8 +238,7 @@ impl Map {
     /// A group that was to be let go has been written: if nothing came meanwhile, its memory is free.
     pub fn let_go(&self, group: u64) {
         let mut own = self.at(group).lock();
-        let is_free = own.entries.is_in_memory() && own.pending.is_empty() && !own.is_writing;
-        if is_free && !own.is_dirty && !own.was_used {
+        if own.is_idle() && !own.is_dirty && !own.was_used {
             self.put_away(&mut own);
         }
     }

@@ -10,7 +10,6 @@ use crate::device::DeviceError;
 use crate::error::VolumeError;
 use crate::log::degraded::read_block;
 use crate::log::port::LogPort;
-
 use crate::zone_device::ZoneDevice;
 
 /// Why an array cannot be started.
@@ -126,7 +125,7 @@ pub struct Judged {
     /// Nothing of it counts: no record of it was ever written, or a durable entry says that it is emptied, or the checkpoint was
     /// written after it had been.
     pub is_gone: bool,
-    /// Nothing but its headers was read: the map of the checkpoint has all that it holds, but for so many lists.
+    /// How many lists it has, if nothing but its headers was read: the rest of what it holds is in the checkpoint's map.
     pub left_out: Option<u16>,
 }
 

@@ -25,7 +25,6 @@ use crate::log::footer::footer;
 use crate::log::open::{close_segment, open_segment, refused, seal_column, set_aside, write_footer};
 use crate::log::port::{Blame, LogPort};
 use crate::log::segment::{Segment, SegmentState, StripeNote};
-use crate::log::shared::LogShared;
 use crate::members::MemberState;
 use crate::zone_device::{ZoneDevice, ZoneOffset, ZoneState};
 
@@ -186,7 +185,7 @@ async fn move_stripes<D: ZoneDevice>(
                 let counts = match live.entry.name {
                     BlockName::User(lba) => {
                         lba < shared.map.blocks()
-                            && matches!(mapped(&shared, lba), MapEntry::At { place, .. } if place == live.place)
+                            && matches!(shared.map.get(lba), Ok(MapEntry::At { place, .. }) if place == live.place)
                     }
                     _ => others.insert((live.entry.name.to_word(), live.entry.sequence, live.entry.checksum)),
                 };
@@ -205,13 +204,6 @@ async fn move_stripes<D: ZoneDevice>(
         }
     }
     Ok(())
-}
-
-/// What the map has of a block of a segment that was judged.
-fn mapped(shared: &LogShared, lba: u64) -> MapEntry {
-    shared.map.get(lba).expect(
-        "the groups of segments that were judged are in memory, and none is let go before the array serves",
-    )
 }
 
 async fn moved_block<D: ZoneDevice>(
@@ -237,7 +229,7 @@ async fn keep_lost<D: ZoneDevice>(
             for BlockEntry { name, sequence, .. } in &stripe.descriptor.entries {
                 if let BlockName::User(lba) = *name
                     && lba < shared.map.blocks()
-                    && mapped(&shared, lba) == MapEntry::Lost
+                    && shared.map.get(lba) == Ok(MapEntry::Lost)
                 {
                     lost.push(ZeroesEntry { lba, blocks: 1, is_lost: true, sequence: *sequence });
                 }

@@ -118,7 +118,7 @@ impl Known {
 pub enum Reading {
     /// Footers, or records.
     Whole,
-    /// Nothing: the checkpoint's map has what it holds, but for so many lists.
+    /// Nothing: all that it holds is in the checkpoint's map, but for this many lists.
     LeftOut(u16),
     /// Nothing: nothing of it counts.
     Gone,

@@ -330,11 +330,7 @@ impl LiveCounts {
     }
 
     fn places(shared: &LogShared, group: u64) -> impl Iterator<Item = u32> {
-        let entries = shared.map.blocks_of(group).filter_map(|block| shared.map.get(block).ok());
-        entries.filter_map(|entry| match entry {
-            MapEntry::At { place, .. } => Some(place.slot),
-            MapEntry::Zeroes | MapEntry::Lost => None,
-        })
+        shared.map.blocks_of(group).filter_map(|block| Some(shared.map.get(block).ok()?.place()?.slot))
     }
 
     /// Takes out what the checkpoint counts of a group.
