@@ -59,11 +59,13 @@ $TWILL create --level 1 --name store --assume-clean "${members[@]}" >/dev/null
 $udevd --daemon
 seen_by_udev
 md_runs || die "md's rules do not assemble what they are left to: the rest would test nothing"
-mdadm --quiet --stop --scan
 say "md assembles an array that it is left to"
 
+# Whoever closes a member that it wrote to causes a change event, some time later, on which md's rules assemble: so the next
+# recipe is in place before the array of the last one is stopped.
 keep=/etc/twill/arrays/$(lsblk -dno UUID "${members[0]}")
 touch "$keep"
+mdadm --quiet --stop --scan
 seen_by_udev
 ! md_runs || die "md assembled an array that is Twill's: $(cat /proc/mdstat)"
 [[ $(type_of "${members[0]}") == twill_raid_member ]] || die "its type is $(type_of "${members[0]}")"
@@ -74,9 +76,9 @@ seen_by_udev
 $TWILL stop
 say "md leaves an array alone that /etc/twill/arrays names"
 
-rm "$keep"
 mkdir -p /etc/mdadm
 mdadm --examine --scan "${members[0]}" | sed 's/^ARRAY [^ ]*/ARRAY <ignore>/' >>/etc/mdadm/mdadm.conf
+rm "$keep"
 seen_by_udev
 ! md_runs || die "md assembled an array that mdadm.conf ignores: $(cat /proc/mdstat)"
 sed -i '/<ignore>/d' /etc/mdadm/mdadm.conf
