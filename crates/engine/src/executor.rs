@@ -367,24 +367,26 @@ fn took_ahead() -> bool {
     CURRENT.with(|current| current.borrow().as_ref().is_some_and(|current| current.ahead.take()))
 }
 
-/// Waits for all futures that are present and returns their results at their indices.
-pub async fn join_array<F: Future + Unpin, const N: usize>(
-    mut futures: [Option<F>; N],
-) -> [Option<F::Output>; N] {
-    let mut outputs = [const { None }; N];
-    std::future::poll_fn(|context| {
+/// Waits for all futures that are present, where they lie. `ended` gets the index and the result of each as it ends; then it is
+/// absent.
+pub fn join_in_place<F: Future + Unpin>(
+    futures: &mut [Option<F>],
+    mut ended: impl FnMut(usize, F::Output),
+) -> impl Future<Output = ()> {
+    std::future::poll_fn(move |context| {
         let mut pending = false;
-        for (slot, output) in futures.iter_mut().zip(&mut outputs) {
+        for (index, slot) in futures.iter_mut().enumerate() {
             let Some(future) = slot else { continue };
             match Pin::new(future).poll(context) {
-                Poll::Ready(ready) => (*slot, *output) = (None, Some(ready)),
+                Poll::Ready(output) => {
+                    *slot = None;
+                    ended(index, output);
+                }
                 Poll::Pending => pending = true,
             }
         }
         if pending { Poll::Pending } else { Poll::Ready(()) }
     })
-    .await;
-    outputs
 }
 
 /// Waits for all of `futures` and returns their results in order. Up to eight need no allocation.

@@ -17,7 +17,7 @@ use crate::code::rows::Fragment;
 use crate::code::union::{NewData, StripeWrite};
 use crate::device::Device;
 use crate::error::VolumeError;
-use crate::executor::{ahead, join_array};
+use crate::executor::{ahead, join_in_place};
 use crate::members::port::{MemberRead, MemberWrite};
 use crate::stages::{Stage, Watch};
 
@@ -90,15 +90,14 @@ async fn read_small<D: Device>(
     mut read: [Option<Buffer>; CHUNKS_MAX],
     image: &mut Image,
 ) -> Option<[Option<Buffer>; CHUNKS_MAX]> {
-    let start = |i: usize| {
-        if i < small.count && read[i].is_none() { owned.port().start_read(&small.reads[i]) } else { None }
-    };
-    let started = [start(0), start(1), start(2)].map(|started| started.map(|(_, read)| read));
-    for (buffer, done) in read.iter_mut().zip(ahead(join_array(started)).await) {
-        if let Some((done, Ok(()))) = done {
-            *buffer = Some(done);
+    let mut started = [const { None }; CHUNKS_MAX];
+    for i in 0..small.count {
+        if read[i].is_none() {
+            started[i] = owned.port().start_read(&small.reads[i]).map(|(_, read)| read);
         }
     }
+    let ended = |i: usize, (buffer, result): (_, Result<_, _>)| read[i] = result.is_ok().then_some(buffer);
+    ahead(join_in_place(&mut started, ended)).await;
     if read[..small.count].iter().all(Option::is_some) {
         return Some(read);
     }
@@ -134,14 +133,16 @@ async fn store_small<D: Device>(
         let data = Gather::from(slices[i].clone()?);
         Some(MemberWrite { slot: small.reads[i].slot, offset: small.reads[i].offset, data })
     };
-    let start = |i: usize| owned.port().start_write(&write(i)?, fua);
+    let start = |i: usize| owned.port().start_write(write(i)?, fua);
     let (mut to, mut started) = ([const { None }; CHUNKS_MAX], [const { None }; CHUNKS_MAX]);
     for i in 0..small.count {
         (to[i], started[i]) = start(i).unzip();
     }
+    let mut results = [const { None }; CHUNKS_MAX];
+    join_in_place(&mut started, |i, result| results[i] = Some(result)).await;
     let mut verdict = Verdict::new();
-    for (i, done) in join_array(started).await.into_iter().enumerate().take(small.count) {
-        verdict.add(match (done, &to[i]) {
+    for (i, result) in results.into_iter().enumerate().take(small.count) {
+        verdict.add(match (result, &to[i]) {
             (Some(Ok(())), _) => continue,
             (Some(result), Some(to)) => {
                 owned.port().finish_write(&write(i).expect("a chunk of the write"), fua, to, result).await
