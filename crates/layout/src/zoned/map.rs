@@ -57,6 +57,9 @@ pub struct MapShape {
     map_columns: u8,
     capacity_blocks: u32,
     group_entries: u32,
+    /// Numbers of places that a slot has.
+    blocks_per_slot: u64,
+    slots_max: u32,
 }
 
 impl MapShape {
@@ -65,7 +68,19 @@ impl MapShape {
     pub fn new(entry: MapEntryBytes, map_columns: u8, capacity_blocks: u32) -> Option<MapShape> {
         let is_shape = map_columns > 0 && capacity_blocks > HEADER_BLOCKS;
         let group_entries = (BLOCK_BYTES / entry as usize) as u32;
-        is_shape.then_some(MapShape { entry, map_columns, capacity_blocks, group_entries })
+        let blocks_per_slot = u64::from(map_columns) * u64::from(capacity_blocks);
+        is_shape.then(|| {
+            MapShape { entry, map_columns, capacity_blocks, group_entries, blocks_per_slot, slots_max: 0 }
+                .with_entries(entry)
+        })
+    }
+
+    /// The same with entries of other bytes, and groups of as many.
+    fn with_entries(self, entry: MapEntryBytes) -> MapShape {
+        let shape = MapShape { entry, ..self };
+        // The last two numbers stand for lost blocks and zeroes.
+        let slots = (shape.place_mask() - 1) / shape.blocks_per_slot;
+        MapShape { slots_max: u32::try_from(slots).unwrap_or(u32::MAX), ..shape }
     }
 
     /// The same with only this many entries in a mapping block, the rest zeroes: for tests, whose small arrays then have many groups.
@@ -101,8 +116,8 @@ impl MapShape {
 
     /// Slots that an entry can name.
     #[must_use]
-    pub fn slots_max(&self) -> u32 {
-        u32::try_from(self.lost_place() / self.blocks_per_slot()).unwrap_or(u32::MAX)
+    pub const fn slots_max(&self) -> u32 {
+        self.slots_max
     }
 
     /// The word of an entry.
@@ -142,14 +157,17 @@ impl MapShape {
             MapEntryBytes::Four => (word, 0),
             MapEntryBytes::Eight => (word & self.place_mask(), (word >> PLACE_BITS) as u32),
         };
-        let capacity = u64::from(self.capacity_blocks);
-        let slot = number / self.blocks_per_slot();
-        let column = number / capacity % u64::from(self.map_columns);
-        let place = BlockPlace {
-            slot: u32::try_from(slot).ok().filter(|slot| *slot < self.slots_max())?,
-            column: column as u8,
-            block: (number % capacity) as u32,
+        // Divisions are most of what a mapping block costs to read: two for each entry.
+        let (slot, in_slot) = (number / self.blocks_per_slot, number % self.blocks_per_slot);
+        let slot = u32::try_from(slot).ok().filter(|slot| *slot < self.slots_max)?;
+        let (column, block) = match u32::try_from(in_slot) {
+            Ok(in_slot) => (in_slot / self.capacity_blocks, in_slot % self.capacity_blocks),
+            Err(_) => {
+                let capacity = u64::from(self.capacity_blocks);
+                ((in_slot / capacity) as u32, (in_slot % capacity) as u32)
+            }
         };
+        let place = BlockPlace { slot, column: column as u8, block };
         (place.block >= HEADER_BLOCKS).then_some(MapEntry::At { place, checksum })
     }
 
@@ -164,23 +182,14 @@ impl MapShape {
 
     /// How the root of the map writes the places of mapping blocks: as entries of 8 bytes, with the bits of a checksum.
     #[must_use]
-    pub const fn of_root(&self) -> MapShape {
-        MapShape { entry: MapEntryBytes::Eight, ..*self }
+    pub fn of_root(&self) -> MapShape {
+        self.with_entries(MapEntryBytes::Eight)
     }
 
     /// The first logical block of the group of entries that `lba` is in.
     #[must_use]
     pub const fn first_of_group(&self, lba: u64) -> u64 {
         lba - lba % self.entries_per_block()
-    }
-
-    fn blocks_per_slot(&self) -> u64 {
-        u64::from(self.map_columns) * u64::from(self.capacity_blocks)
-    }
-
-    /// The place that stands for a lost block; the next one stands for zeroes.
-    fn lost_place(&self) -> u64 {
-        self.place_mask() - 1
     }
 
     fn place_mask(&self) -> u64 {
@@ -224,8 +233,9 @@ impl MappingBlock {
         };
         match words.iter().position(|word| shape.entry(*word).is_none()) {
             None => {
-                let own = words.into_iter().take(shape.entries_per_block() as usize);
-                Ok(MappingBlock { words: own.collect() })
+                let mut words = words;
+                words.truncate(shape.entries_per_block() as usize);
+                Ok(MappingBlock { words })
             }
             Some(index) => Err(ZonedError::Field {
                 structure: WHAT,
@@ -251,10 +261,17 @@ impl MappingBlock {
         let most = shape.entries_per_block() as usize;
         assert!(words.len() <= most, "{} entries of {most}", words.len());
         let rest = std::iter::repeat(shape.word(MapEntry::Zeroes));
-        let entry_bytes = shape.entry_bytes();
-        let mut block = Vec::with_capacity(BLOCK_BYTES);
-        for word in words.iter().copied().chain(rest).take(BLOCK_BYTES / entry_bytes) {
-            block.extend_from_slice(&word.to_le_bytes()[..entry_bytes]);
+        let mut block = vec![0; BLOCK_BYTES];
+        let words = words.iter().copied().chain(rest);
+        match shape.entry {
+            MapEntryBytes::Four => {
+                let entries = block.as_chunks_mut().0.iter_mut();
+                entries.zip(words).for_each(|(entry, word)| *entry = (word as u32).to_le_bytes());
+            }
+            MapEntryBytes::Eight => {
+                let entries = block.as_chunks_mut().0.iter_mut();
+                entries.zip(words).for_each(|(entry, word)| *entry = word.to_le_bytes());
+            }
         }
         block
     }
