@@ -26,7 +26,7 @@ use super::plan::{Plan, columns};
 use crate::Error;
 use crate::array::shards_failed;
 use crate::random::{Random, mix};
-use crate::setting::Setting;
+use crate::setting::{Setting, Work};
 
 /// Requests that fill an array.
 const FILL_BYTES: u64 = 128 << 10;
@@ -187,12 +187,13 @@ async fn write(
 }
 
 impl Array {
-    /// Fills the array, and overwrites as many blocks of it at random as it has.
-    pub(super) fn age(&self) -> Result<(), Error> {
+    /// Fills the array, and writes as much as it has again, in the way that is measured then.
+    pub(super) fn age(&self, setting: &Setting) -> Result<(), Error> {
+        let (rw, request_bytes) = (setting.rw, setting.bs);
         let volumes = self.zoned.volumes().clone();
         let job = async move |context: ShardContext| {
             let size = volumes.here().engine().0.port.shared.config.logical_blocks * BLOCK_BYTES as u64;
-            let data = random_data(FILL_BYTES as usize);
+            let data = random_data(request_bytes.max(FILL_BYTES) as usize);
             let writer = |number: u64| {
                 let (volume, data) = (volumes.here(), data.clone());
                 context.executor.spawn_with_result(async move {
@@ -201,9 +202,13 @@ impl Array {
                         volume.write(at, Gather::from(data.part(0, bytes)), false).await?;
                     }
                     let mut random = Random::new(number);
-                    for _ in 0..size / BLOCK_BYTES as u64 / FILLS {
-                        let at = random.below(size / BLOCK_BYTES as u64) * BLOCK_BYTES as u64;
-                        volume.write(at, Gather::from(data.part(0, BLOCK_BYTES)), false).await?;
+                    for request in 0..size / request_bytes / FILLS {
+                        let request = match rw {
+                            Work::Write => request * FILLS + number,
+                            _ => random.below(size / request_bytes),
+                        };
+                        let part = data.part(0, request_bytes as usize);
+                        volume.write(request * request_bytes, Gather::from(part), false).await?;
                     }
                     Ok(())
                 })

@@ -115,7 +115,7 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<ZonedFigures, Error> {
 fn run(memory: &ZonedMemory, plan: &Plan, setting: &Setting) -> Result<Run, Error> {
     let array = memory.start(setting, plan.map_limits)?;
     if plan.aged {
-        array.age()?;
+        array.age(setting)?;
     }
     let memory_of_map = &array.zoned.shared.memory;
     let (before, read, written) =
@@ -197,7 +197,7 @@ fn method(plan: &Plan, memory: &ZonedMemory) -> String {
         memory.plan().logical_blocks >> 8,
         bs >> 10,
         match plan.aged {
-            true => "the array was filled and written over once at random",
+            true => "the array was filled and as much was written again in the same way",
             false => "it was made",
         },
         plan.runs.max(1),
