@@ -16,12 +16,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layout::zoned::{
-    BlockName, BlockPlace, Checkpoint, CheckpointBlock, Class, ROOT_ENTRIES, RootBlock, RootEntry,
-    TABLE_ENTRIES, TableBlock, TableEntry,
+    BlockName, BlockPlace, Checkpoint, CheckpointBlock, ROOT_ENTRIES, RootBlock, RootEntry, TABLE_ENTRIES,
+    TableBlock, TableEntry,
 };
 
 use super::encode::StripeBlock;
 use super::flush::flush_members;
+use super::open::Stream;
 use super::page_out::{superseded, write_groups};
 use super::paging::{GROUPS_AT_ONCE, slot_of};
 use super::segment::{Segment, SegmentState};
@@ -217,7 +218,7 @@ async fn write_lists<D: ZoneDevice>(
     let place = |_: usize, places: &[BlockPlace]| {
         slots.borrow_mut().extend(places.iter().map(|place| place.slot));
     };
-    let result = write_stripes(port, &engine.open, Class::Reclaim, lists, false, place).await;
+    let result = write_stripes(port, &engine.open, Stream::Map, lists, false, place).await;
     let slots = slots.into_inner();
     slots.iter().for_each(|slot| pins.add(*slot));
     result?;

@@ -5,6 +5,7 @@ use super::config::{MapLimits, SUPERBLOCK_ZONES};
 use super::paging::all_entries;
 use super::serve_tests::shapes;
 use super::world::*;
+use crate::executor::yield_now;
 use crate::limits::BLOCK_BYTES;
 use crate::zone_device::memory::MemoryZones;
 use layout::zoned::{BlockName, MapEntry};
@@ -39,6 +40,13 @@ fn counts_are_exact(world: &World, array: &Array) {
         let is_there = |entry: &MapEntry| matches!(entry, MapEntry::At { place, .. } if place.slot == slot);
         let mapped = entries.iter().filter(|(_, entry)| is_there(entry)).count();
         assert_eq!(port.shared.table.mapped(slot) as usize, mapped, "slot {slot}");
+        if let Some(valid) = &port.shared.valid {
+            assert_eq!(valid.count(slot), Some(mapped as u32), "bits of slot {slot}");
+        }
+    }
+    for (block, entry) in entries {
+        let bit = port.shared.valid.as_ref().zip(entry.place()).map(|(valid, place)| valid.has(place));
+        assert!(bit.is_none_or(|bit| bit == Some(true)), "the bit of block {block}");
     }
 }
 
@@ -139,6 +147,28 @@ fn reclaim_does_not_fill_the_memory_of_the_map() {
     }
     assert!(shared.shared.space.totals().emptied_segments > 10, "it was written over and over");
     holds(&world, &array, 0..shape.logical_blocks, 11);
+}
+
+/// After a start from a checkpoint it is not known which blocks of the segments before are mapped, until all groups were looked at.
+#[test]
+fn valid_bits_are_known_again_after_a_start() {
+    for shape in shapes() {
+        let world = World::new(paged(shape, Some(6), NEVER), 1);
+        let array = world.start().expect("an empty array");
+        fill(&world, &array, 0..shape.logical_blocks, 1);
+        fill(&world, &array, (0..shape.logical_blocks).step_by(3), 2);
+        array.stop(&world).expect("stopped");
+        let array = world.start().expect("started again");
+        let port = Rc::clone(&array.set.0.port);
+        let valid = port.shared.valid.as_ref().expect("bits, since the map is larger than its memory");
+        assert!(array.report.from_checkpoint, "{:?}", array.report);
+        fill(&world, &array, (0..shape.logical_blocks).step_by(5), 3);
+        for _ in 0..shape.logical_blocks {
+            array.wait(&world, yield_now());
+        }
+        assert!(valid.are_known() && port.shared.map.in_memory() <= 7);
+        counts_are_exact(&world, &array);
+    }
 }
 
 /// A request may need more groups than memory has room for.

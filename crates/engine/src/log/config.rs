@@ -122,6 +122,11 @@ impl MapLimits {
         }
     }
 
+    /// Whether a map of so many groups is larger than its memory.
+    pub fn is_exceeded_by(&self, groups: u64) -> bool {
+        self.groups.is_some_and(|limit| (limit as u64) < groups)
+    }
+
     /// Memory, in bytes of the map.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.groups.map(|groups| groups as u64 * BLOCK_BYTES as u64)

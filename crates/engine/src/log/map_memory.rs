@@ -6,6 +6,9 @@ use super::map::Map;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+/// A round lets go of a sixteenth of the groups that memory has room for.
+const ROUND_PART: usize = 16;
+
 /// How much memory the map may take, and the tasks that wait for some.
 pub struct MapMemory {
     /// Groups.
@@ -50,6 +53,11 @@ impl MapMemory {
     /// Groups that it has room for. None: as many as there are.
     pub fn limit(&self) -> Option<usize> {
         Some(self.limit).filter(|limit| *limit != usize::MAX)
+    }
+
+    /// Groups that a round lets go of.
+    pub fn round(&self) -> usize {
+        (self.limit / ROUND_PART).max(1)
     }
 
     fn wake(&self) {
@@ -120,6 +128,11 @@ impl MapMemory {
     /// Mapping blocks were written.
     pub fn note_written(&self, blocks: usize) {
         self.written.fetch_add(blocks as u64, SeqCst);
+    }
+
+    /// Whether that task is to end.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(SeqCst)
     }
 
     /// Ends the task that lets go of groups.

@@ -32,6 +32,7 @@ pub mod shard;
 pub mod shared;
 pub mod space;
 pub mod stripe_group;
+pub mod valid_blocks;
 mod write;
 pub mod zeroed;
 mod zeroes;

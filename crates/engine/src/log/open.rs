@@ -83,26 +83,49 @@ impl OpenClass {
 
 /// A shard's open segments.
 pub struct OpenSegments {
-    classes: [OpenClass; 3],
+    streams: [OpenClass; 4],
 }
 
-/// What a segment is opened for, as an index.
-fn index(class: Class) -> usize {
-    match class {
-        Class::Small => 0,
-        Class::Large => 1,
-        Class::Reclaim | Class::Recovery => 2,
+/// What a stripe is written for. A shard has open segments for each, but for recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Clients' writes, of this class.
+    Clients(Class),
+    /// What reclaim moves, and its lists.
+    Moved,
+    /// Mapping blocks, most of which are superseded long before what reclaim moves is: in one segment with that they would have
+    /// it moved again and again. Where no segment can be spared for them they go there all the same.
+    Map,
+    /// What a start writes anew.
+    Recovered,
+}
+
+impl Stream {
+    /// Those that have open segments, in order.
+    const ALL: [Stream; 4] =
+        [Stream::Clients(Class::Small), Stream::Clients(Class::Large), Stream::Moved, Stream::Map];
+
+    /// The class of its segments.
+    pub fn class(self) -> Class {
+        match self {
+            Stream::Clients(class) => class,
+            Stream::Moved | Stream::Map => Class::Reclaim,
+            Stream::Recovered => Class::Recovery,
+        }
+    }
+
+    fn index(self) -> usize {
+        Stream::ALL.iter().position(|stream| *stream == self).expect("a stream with open segments")
     }
 }
 
 impl OpenSegments {
     /// None is open.
     pub fn new(config: &LogConfig) -> Self {
-        let classes = [Class::Small, Class::Large, Class::Reclaim].map(|class| OpenClass::new(config, class));
-        OpenSegments { classes }
+        OpenSegments { streams: Stream::ALL.map(|stream| OpenClass::new(config, stream.class())) }
     }
 
-    /// The shard's open segment for the next stripe of a class. Opens one where there is none, or where the one there is takes
+    /// The shard's open segment for the next stripe of a stream. Opens one where there is none, or where the one there is takes
     /// no more stripes.
     ///
     /// # Errors
@@ -110,11 +133,29 @@ impl OpenSegments {
     pub async fn current<D: ZoneDevice>(
         &self,
         port: &Rc<LogPort<D>>,
-        class: Class,
+        stream: Stream,
     ) -> Result<Arc<Segment>, VolumeError> {
-        let at = self.classes[index(class)].choose();
-        let current = &self.classes[index(class)].segments[at];
-        let access = port.shared.config.access_of(class, at);
+        if stream != Stream::Map {
+            return self.open_of(port, stream).await;
+        }
+        let is_apart = port.shared.config.map_limits.is_exceeded_by(port.shared.map.groups());
+        match is_apart {
+            true => match self.open_of(port, stream).await {
+                Err(VolumeError::NoSpace { .. }) => self.open_of(port, Stream::Moved).await,
+                open => open,
+            },
+            false => self.open_of(port, Stream::Moved).await,
+        }
+    }
+
+    async fn open_of<D: ZoneDevice>(
+        &self,
+        port: &Rc<LogPort<D>>,
+        stream: Stream,
+    ) -> Result<Arc<Segment>, VolumeError> {
+        let at = self.streams[stream.index()].choose();
+        let current = &self.streams[stream.index()].segments[at];
+        let access = port.shared.config.access_of(stream.class(), at);
         loop {
             let found = match &*current.borrow() {
                 Current::Open(segment) if takes_stripes(port, segment) => return Ok(Arc::clone(segment)),
@@ -131,7 +172,7 @@ impl OpenSegments {
                 let port_of_task = Rc::clone(port);
                 port.executor.spawn(async move { close_segment(&port_of_task, &full).await });
             }
-            let opened = open_segment(port, class, access).await;
+            let opened = open_segment(port, stream, access).await;
             let state = opened.as_ref().map_or(Current::None, |segment| Current::Open(Arc::clone(segment)));
             let Current::Opening(waiting) = current.replace(state) else { unreachable!("one task opens") };
             waiting.into_iter().for_each(Waker::wake);
@@ -140,7 +181,7 @@ impl OpenSegments {
     }
 
     fn all(&self) -> impl Iterator<Item = &RefCell<Current>> {
-        self.classes.iter().flat_map(|class| &class.segments)
+        self.streams.iter().flat_map(|stream| &stream.segments)
     }
 
     /// Closes the open segments: what is written next goes to segments of the members that are in use now.
@@ -238,15 +279,15 @@ fn narrow_fits(config: &LogConfig, members: usize, live: u64) -> bool {
 /// Opens a segment: its headers are durable on all columns before its first record (Z-I7).
 pub async fn open_segment<D: ZoneDevice>(
     port: &LogPort<D>,
-    class: Class,
+    stream: Stream,
     access: Access,
 ) -> Result<Arc<Segment>, VolumeError> {
     for _ in 0..TRIES_MAX {
         let number = take_number(port).await?;
-        let (columns, taken, exchanges) = take_zones(port, class).await?;
+        let (columns, taken, exchanges) = take_zones(port, stream).await?;
         port.shared.members.note_columns(taken.zones.len(), columns.len() - taken.zones.len());
         let _opening = port.shared.openings.enter(port.shard);
-        let header = header(port, (class, access), number, &columns, &taken)?;
+        let header = header(port, (stream.class(), access), number, &columns, &taken)?;
         let segment = Arc::new(Segment::new(&header, SegmentState::Open));
         match write_headers(port, &segment).await {
             Ok(()) if is_current(port, &segment, &exchanges) => {
@@ -329,12 +370,13 @@ async fn take_number<D: ZoneDevice>(port: &LogPort<D>) -> Result<u64, VolumeErro
 /// nothing to gain either is the log full (ENOSPC). Reclaim leaves recovery its own.
 async fn take_zones<D: ZoneDevice>(
     port: &LogPort<D>,
-    class: Class,
+    stream: Stream,
 ) -> Result<(Vec<(usize, bool)>, Taken, Vec<u64>), VolumeError> {
-    let (kept, purpose) = match class {
-        Class::Small | Class::Large => (RESERVED_SEGMENTS, Purpose::User),
-        Class::Reclaim => (RECOVERY_SEGMENTS, Purpose::Recovery),
-        Class::Recovery => (0, Purpose::Recovery),
+    let (kept, purpose) = match stream {
+        Stream::Clients(_) => (RESERVED_SEGMENTS, Purpose::User),
+        Stream::Map => (RESERVED_SEGMENTS, Purpose::Map),
+        Stream::Moved => (RECOVERY_SEGMENTS, Purpose::Recovery),
+        Stream::Recovered => (0, Purpose::Recovery),
     };
     let (table, space) = (&port.shared.table, &port.shared.space);
     let without_gain = space.without_gain();
@@ -362,6 +404,9 @@ async fn take_zones<D: ZoneDevice>(
                 }
                 space.want();
                 table.changed(seen).await;
+            }
+            Err(NotTaken::Busy) if purpose == Purpose::Map => {
+                return Err(VolumeError::NoSpace { member: Slot::of_index(0) });
             }
             Err(NotTaken::Busy) => table.changed(seen).await,
         }

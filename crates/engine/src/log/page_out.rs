@@ -8,11 +8,11 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use layout::zoned::{BlockName, BlockPlace, Class, MapEntry};
+use layout::zoned::{BlockName, BlockPlace, MapEntry};
 
 use super::encode::StripeBlock;
 use super::map::{Evicted, Taken};
-use super::open::OpenSegments;
+use super::open::{OpenSegments, Stream};
 use super::paging::{GROUPS_AT_ONCE, load, load_all, slot_of};
 use super::port::LogPort;
 use super::shard::LogEngine;
@@ -22,9 +22,6 @@ use crate::buffer::Slice;
 use crate::error::VolumeError;
 use crate::executor::yield_now;
 use crate::zone_device::ZoneDevice;
-
-/// A round lets go of a sixteenth of the groups that memory has room for.
-const ROUND_PART: usize = 16;
 
 /// Writes mapping blocks, which [`Map`](super::map::Map) says are being written. Passes each group, and the word of its place, to `placed`.
 ///
@@ -59,7 +56,7 @@ pub(super) async fn write_groups<D: ZoneDevice>(
         written.set(first + places.len());
         shared.memory.note_written(places.len());
     };
-    let result = write_stripes(port, open, Class::Reclaim, &blocks, false, place).await;
+    let result = write_stripes(port, open, Stream::Map, &blocks, false, place).await;
     groups[written.get()..].iter().for_each(|(group, _)| shared.map.not_written(*group));
     result
 }
@@ -86,7 +83,7 @@ pub(super) async fn move_groups<D: ZoneDevice>(
     };
     let groups: Vec<u64> = (0..map.groups()).filter(is_there).collect();
     for some in groups.chunks(GROUPS_AT_ONCE) {
-        load_all(port, &some.iter().copied().collect()).await?;
+        load_all(port, some.iter().copied().collect()).await?;
         let mut blocks = Vec::new();
         for &group in some {
             loop {
@@ -111,7 +108,7 @@ pub(super) async fn move_groups<D: ZoneDevice>(
 /// Lets go of groups whenever memory is wanted, until the array stops. One task, of the shard that reclaims.
 pub async fn page_out<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     let memory = &engine.port.shared.memory;
-    let mut hand = 0;
+    let mut hand = look_through(&engine, 0).await;
     while memory.wanted().await {
         hand = turn(&engine, hand).await;
         memory.round_ended();
@@ -119,9 +116,32 @@ pub async fn page_out<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     memory.set_running(false);
 }
 
+/// After a start from a checkpoint: looks at every group once, a few at a time, after which it is known which blocks the map names.
+/// Returns where the hand is then.
+async fn look_through<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -> u64 {
+    let shared = &engine.port.shared;
+    let Some(valid) = shared.valid.as_ref().filter(|valid| !valid.are_known()) else { return hand };
+    let groups: Vec<u64> = (0..shared.map.groups()).collect();
+    for some in groups.chunks(shared.memory.round().min(GROUPS_AT_ONCE)) {
+        for &group in some {
+            while let Err(out) = shared.map.look(group, |place| valid.add(place)) {
+                // Reclaim asks the map of segments from before, then, and one that cannot be read comes to light there.
+                if shared.memory.is_stopping() || load(&engine.port, out).await.is_err() {
+                    return hand;
+                }
+            }
+        }
+        hand = turn(engine, hand).await;
+        shared.memory.round_ended();
+        yield_now().await;
+    }
+    valid.all_are_known();
+    hand
+}
+
 /// Whether the map may take less memory than all of it needs: then a task lets go of groups.
 pub fn is_paged(shared: &LogShared) -> bool {
-    let is_paged = shared.memory.limit().is_some_and(|limit| (limit as u64) < shared.map.groups());
+    let is_paged = shared.config.map_limits.is_exceeded_by(shared.map.groups());
     shared.memory.set_running(is_paged);
     is_paged
 }
@@ -129,7 +149,7 @@ pub fn is_paged(shared: &LogShared) -> bool {
 /// Lets go of some groups from the hand on, twice around at most. Returns where the hand is then.
 async fn turn<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -> u64 {
     let (map, limit) = (&engine.port.shared.map, engine.port.shared.memory.limit().unwrap_or(usize::MAX));
-    let wanted = limit - (limit / ROUND_PART).max(1).min(limit);
+    let wanted = limit - engine.port.shared.memory.round();
     let mut left = 2 * map.groups();
     while map.in_memory() > wanted && left > 0 {
         let mut dirty = Vec::new();

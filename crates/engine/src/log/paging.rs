@@ -136,12 +136,29 @@ pub async fn all_entries<D: ZoneDevice>(port: &LogPort<D>) -> Result<Vec<(u64, M
     Ok(found)
 }
 
+/// Blocks in the order of the map, in parts of as many groups as may be read at once.
+pub fn parts_of_groups<'a, B>(
+    shared: &LogShared,
+    ordered: &'a [B],
+    lba: impl Fn(&B) -> u64,
+) -> impl Iterator<Item = &'a [B]> {
+    let (map, most) = (&shared.map, shared.memory.round().min(GROUPS_AT_ONCE));
+    let mut rest = ordered;
+    std::iter::from_fn(move || {
+        let mut groups = rest.chunk_by(|before, next| map.group_of(lba(before)) == map.group_of(lba(next)));
+        let blocks: usize = groups.by_ref().take(most).map(<[B]>::len).sum();
+        let (part, later) = rest.split_at(blocks);
+        rest = later;
+        (blocks > 0).then_some(part)
+    })
+}
+
 /// Brings groups into memory, many at once.
 ///
 /// # Errors
 /// One cannot be read.
-pub async fn load_all<D: ZoneDevice>(port: &LogPort<D>, groups: &BTreeSet<u64>) -> Result<(), VolumeError> {
-    let groups: Vec<u64> = groups.iter().copied().collect();
+pub async fn load_all<D: ZoneDevice>(port: &LogPort<D>, groups: BTreeSet<u64>) -> Result<(), VolumeError> {
+    let groups: Vec<u64> = groups.into_iter().collect();
     for some in groups.chunks(GROUPS_AT_ONCE) {
         let loads = some.iter().map(|group| Box::pin(load(port, OutOfMemory { group: *group })));
         join_all(loads).await.into_iter().collect::<Result<(), _>>()?;
@@ -217,9 +234,8 @@ pub(super) async fn read_group<D: ZoneDevice>(
 
 /// Whether every segment that a mapping block names is there.
 fn is_served(shared: &LogShared, block: &MappingBlock) -> bool {
-    let slot = |word: &u64| Some(shared.map.shape().entry(*word)?.place()?.slot);
-    let mut runs = block.words().chunk_by(|before, next| slot(before) == slot(next));
-    runs.all(|run| slot(&run[0]).is_none_or(|slot| shared.table.get(slot).is_some()))
+    let slot = |word: &u64| shared.map.shape().entry(*word)?.place().map(|place| place.slot);
+    block.words().iter().filter_map(slot).all(|slot| shared.table.is_there(slot))
 }
 
 /// The slot of the segment that a mapping block is in.

@@ -18,13 +18,13 @@ use layout::zoned::{
 };
 
 use self::choose::{Candidate, choose};
-use self::contents::{Contents, groups_of, is_mapped, list_blocks, read_contents, read_mapped};
+use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
 use super::checkpoint::checkpoint;
 use super::encode::StripeBlock;
 use super::flush::flush_members;
-use super::open::{next_columns, set_aside};
+use super::open::{Stream, next_columns, set_aside};
 use super::page_out::move_groups;
-use super::paging::{load_all, replace};
+use super::paging::{load_all, parts_of_groups, replace};
 use super::port::LogPort;
 use super::recover::decide::LiveBlock;
 use super::segment::{Segment, SegmentState};
@@ -41,6 +41,8 @@ use crate::zone_device::ZoneDevice;
 const BATCHES_WITHOUT_RISE: u32 = 16;
 /// While space is short, checkpoints take a quarter of what reclaim gains, at most.
 const CHECKPOINT_GAIN: u64 = 4;
+/// Copies that wait to be mapped, at most: 10 MiB.
+const COPIES_MAX: usize = 1 << 18;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
 
@@ -244,7 +246,7 @@ async fn empty<D: ZoneDevice>(
     let (emptied, contents): (Vec<Arc<Segment>>, Vec<Contents>) = moved.into_iter().unzip();
     let lists = list_blocks(shared, &contents).ok_or_else(used_up)?;
     let list = |_, places: &[BlockPlace]| add_lists(shared, places);
-    write_stripes(port, &engine.open, Class::Reclaim, &lists, false, list).await?;
+    write_stripes(port, &engine.open, Stream::Moved, &lists, false, list).await?;
     if emptied.is_empty() || shared.space.is_stopping() {
         return Ok(Vec::new());
     }
@@ -286,44 +288,96 @@ async fn move_mapped<D: ZoneDevice>(
     let of_victims =
         victims.iter().flat_map(|(victim, contents)| contents.mapped.iter().map(move |live| (victim, live)));
     let mapped: Vec<(&Arc<Segment>, &LiveBlock)> = of_victims.collect();
+    let mut copies = Vec::new();
     for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
         if shared.space.is_stopping() {
-            return Ok(());
+            break;
         }
-        load_all(port, &groups_of(shared, part.iter().map(|(_, live)| *live))).await?;
-        let mut named = Vec::with_capacity(part.len());
-        for &(victim, live) in part {
-            if is_mapped(port, live).await? {
-                named.push((victim, live));
+        let copied = copy(engine, part, &mut copies).await;
+        if copied.is_err() || copies.len() >= COPIES_MAX {
+            map_copies(port, std::mem::take(&mut copies)).await?;
+        }
+        copied?;
+    }
+    map_copies(port, copies).await
+}
+
+/// A block that was copied, and not mapped there yet.
+struct Copied {
+    lba: u64,
+    from: BlockPlace,
+    to: MapEntry,
+}
+
+/// Copies blocks of victims.
+async fn copy<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    part: &[(&Arc<Segment>, &LiveBlock)],
+    copies: &mut Vec<Copied>,
+) -> Result<(), VolumeError> {
+    let (port, shared) = (&engine.port, &engine.port.shared);
+    let part: Vec<(&Arc<Segment>, &LiveBlock)> =
+        part.iter().filter(|(_, live)| !is_dead(shared, live)).copied().collect();
+    let runs = part.chunk_by(|(_, before), (_, next)| follows(before.place, next.place));
+    let runs = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).map(|run| {
+        let (victim, _) = run[0];
+        let lives: Vec<LiveBlock> = run.iter().map(|(_, live)| **live).collect();
+        Box::pin(async move { read_mapped(port, victim, &lives).await })
+    });
+    let read: Vec<Option<StripeBlock>> = join_all(runs).await.into_iter().flatten().collect();
+    let mut blocks = Vec::with_capacity(read.len());
+    let mut places = Vec::with_capacity(read.len());
+    for ((victim, live), block) in part.into_iter().zip(read) {
+        match block {
+            Some(block) => {
+                places.push(live.place);
+                blocks.push(block);
             }
+            None => lose(engine, victim, live).await?,
         }
-        let part = named;
-        let runs = part.chunk_by(|(_, before), (_, next)| follows(before.place, next.place));
-        let runs = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).map(|run| {
-            let (victim, _) = run[0];
-            let lives: Vec<LiveBlock> = run.iter().map(|(_, live)| **live).collect();
-            Box::pin(async move { read_mapped(port, victim, &lives).await })
-        });
-        let read: Vec<Option<StripeBlock>> = join_all(runs).await.into_iter().flatten().collect();
-        let mut blocks = Vec::with_capacity(read.len());
-        let mut places = Vec::with_capacity(read.len());
-        for ((victim, live), block) in part.into_iter().zip(read) {
-            match block {
-                Some(block) => {
-                    places.push(live.place);
-                    blocks.push(block);
-                }
-                None => lose(engine, victim, live).await?,
-            }
+    }
+    let copies = RefCell::new(copies);
+    let placed = |first: usize, to: &[BlockPlace]| {
+        let copied =
+            (first..).zip(to).filter_map(|(at, to)| Copied::new(shared, &blocks[at], places[at], *to));
+        copies.borrow_mut().extend(copied);
+    };
+    write_stripes(port, &engine.open, Stream::Moved, &blocks, false, placed).await?;
+    shared.space.moved(blocks.len() as u64);
+    Ok(())
+}
+
+/// Whether a block has died since the victim's contents were listed, as far as that can be told without reading.
+fn is_dead(shared: &LogShared, live: &LiveBlock) -> bool {
+    if let Some(is_valid) = shared.valid.as_ref().and_then(|valid| valid.has(live.place)) {
+        return !is_valid;
+    }
+    let BlockName::User(lba) = live.entry.name else { return true };
+    shared.map.get(lba).is_ok_and(|entry| entry.place() != Some(live.place))
+}
+
+impl Copied {
+    /// Z-I3: the copy has the sequence of its block.
+    fn new(shared: &LogShared, block: &StripeBlock, from: BlockPlace, to: BlockPlace) -> Option<Self> {
+        let BlockName::User(lba) = block.entry.name else { return None };
+        shared.table.note_sequence(to.slot, block.entry.sequence);
+        let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+        Some(Copied { lba, from, to: MapEntry::At { place: to, checksum } })
+    }
+}
+
+/// Maps copies, each if the block's place still stands (Z-I3). In the order of the map: victims hold blocks of all groups, and each
+/// group is read at most once for all of them. In the order of their places half of a map in memory cost a read and a write of a
+/// group for every second block.
+async fn map_copies<D: ZoneDevice>(port: &LogPort<D>, mut copies: Vec<Copied>) -> Result<(), VolumeError> {
+    let shared = &port.shared;
+    copies.sort_unstable_by_key(|copied| copied.lba);
+    for part in parts_of_groups(shared, &copies, |copied| copied.lba) {
+        load_all(port, part.iter().map(|copied| shared.map.group_of(copied.lba)).collect()).await?;
+        for copied in part {
+            replace(port, copied.lba, copied.from, copied.to).await?;
         }
-        let copies = RefCell::new(Vec::with_capacity(blocks.len()));
-        let place = |first: usize, to: &[BlockPlace]| copies.borrow_mut().extend((first..).zip(to.to_vec()));
-        let written = write_stripes(port, &engine.open, Class::Reclaim, &blocks, false, place).await;
-        for (at, to) in copies.into_inner() {
-            map_moved(port, &blocks[at], places[at], to).await?;
-        }
-        written?;
-        shared.space.moved(blocks.len() as u64);
+        shared.memory.ask(&shared.map);
     }
     Ok(())
 }
@@ -334,19 +388,6 @@ fn add_lists(shared: &LogShared, places: &[BlockPlace]) {
 
 fn follows(before: BlockPlace, next: BlockPlace) -> bool {
     BlockPlace { block: before.block + 1, ..before } == next
-}
-
-/// Z-I3: the copy has the sequence of its block, and is mapped only if the block's place still stands.
-async fn map_moved<D: ZoneDevice>(
-    port: &LogPort<D>,
-    block: &StripeBlock,
-    from: BlockPlace,
-    to: BlockPlace,
-) -> Result<(), VolumeError> {
-    let BlockName::User(lba) = block.entry.name else { return Ok(()) };
-    port.shared.table.note_sequence(to.slot, block.entry.sequence);
-    let checksum = port.shared.map.shape().checksum_of(block.entry.checksum);
-    replace(port, lba, from, MapEntry::At { place: to, checksum }).await.map(drop)
 }
 
 /// A block that can neither be read nor made. If nothing that is away could bring it back, it is lost: it reads as an error,
@@ -368,7 +409,7 @@ async fn lose<D: ZoneDevice>(
     let sequence = shared.sequences.take().ok_or_else(used_up)?;
     let block = StripeBlock::new(BlockName::Zeroes, sequence, contents);
     let list = |_, places: &[BlockPlace]| add_lists(shared, places);
-    write_stripes(port, &engine.open, Class::Reclaim, &[block], false, list).await?;
+    write_stripes(port, &engine.open, Stream::Moved, &[block], false, list).await?;
     if replace(port, lba, live.place, MapEntry::Lost).await? {
         shared.space.lost();
     }
@@ -391,7 +432,7 @@ async fn write_emptied<D: ZoneDevice>(
     let sequence = shared.sequences.take().ok_or_else(used_up)?;
     let block = StripeBlock::new(BlockName::Emptied, sequence, contents);
     let list = |_, places: &[BlockPlace]| add_lists(shared, places);
-    write_stripes(port, &engine.open, Class::Reclaim, &[block], true, list).await?;
+    write_stripes(port, &engine.open, Stream::Moved, &[block], true, list).await?;
     // Nor is anything acknowledged, or reset, that relies on a member's failure which superblocks do not tell yet.
     Ok(shared.members.settled().await?)
 }
@@ -434,5 +475,5 @@ async fn reset_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
     if all_reset {
         shared.space.reset(segment.key());
     }
-    shared.table.remove(segment.slot());
+    shared.segment_is_gone(segment.slot());
 }

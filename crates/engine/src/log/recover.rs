@@ -44,6 +44,7 @@ use super::segment_table::SegmentTable;
 use super::sequence::Sequences;
 use super::shared::LogShared;
 use super::space::{SegmentKey, Space};
+use super::valid_blocks::ValidBlocks;
 use super::zeroed::Zeroed;
 use super::zone_budget::ZoneBudget;
 use crate::buffer::Pool;
@@ -434,7 +435,8 @@ fn share<D: ZoneDevice>(
     }
     let mut free = vec![VecDeque::new(); config.devices.len()];
     let mut loose = Loose::default();
-    let mut budget = ZoneBudget::new(config.zone_limits.iter().copied());
+    let open_segments = config.open.total() * start.counters.len() as u32;
+    let mut budget = ZoneBudget::new(config.zone_limits.iter().copied(), open_segments);
     for zone in zones {
         let is_named = named.contains(&(zone.slot, zone.zone));
         match &zone.header {
@@ -453,10 +455,12 @@ fn share<D: ZoneDevice>(
     let used = (0..start.states.len()).filter(|slot| start.states[*slot] == MemberState::InSync).collect();
     let table = SegmentTable::new(config.slots(), free, used, budget, start.numbers.start);
     table.numbers_are_reserved(start.numbers.end);
+    let map = Map::new(config.logical_blocks, config.map);
     let shared = LogShared {
         epoch: start.epoch,
         sequences: Sequences::new(start.epoch.number),
-        map: Map::new(config.logical_blocks, config.map),
+        valid: ValidBlocks::of(&config, map.groups()),
+        map,
         zeroed: Zeroed::default(),
         space: Space::default(),
         members,

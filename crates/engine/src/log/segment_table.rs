@@ -95,6 +95,8 @@ pub enum NotTaken {
 /// All segments.
 pub struct SegmentTable {
     slots: Box<[Slot]>,
+    /// A bit for each slot that has a segment.
+    there: Box<[AtomicU64]>,
     free: Mutex<Free>,
     /// Free zones of the member that has the fewest, of those in use.
     free_least: AtomicUsize,
@@ -118,6 +120,7 @@ impl SegmentTable {
         let free = Free { zones, slots: (0..slots).collect(), budget, used, version: 0, waiting: Vec::new() };
         SegmentTable {
             slots: (0..slots).map(|_| Slot::default()).collect(),
+            there: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             free_least: AtomicUsize::new(free.least()),
             free: Mutex::new(free),
             next_number: AtomicU64::new(number),
@@ -129,6 +132,12 @@ impl SegmentTable {
     /// The segment in a slot.
     pub fn get(&self, slot: u32) -> Option<Arc<Segment>> {
         self.slots.get(slot as usize)?.segment.lock().clone()
+    }
+
+    /// Whether a segment is in a slot: as [`SegmentTable::get`], without its lock, for each entry of a group of the map.
+    pub fn is_there(&self, slot: u32) -> bool {
+        let word = self.there.get(slot as usize / 64);
+        word.is_some_and(|word| word.load(SeqCst) & 1 << (slot % 64) != 0)
     }
 
     /// All segments.
@@ -145,9 +154,11 @@ impl SegmentTable {
 
     /// Puts a segment into its slot, which [`SegmentTable::take`] or [`SegmentTable::take_found`] gave.
     pub fn insert(&self, segment: Arc<Segment>) {
-        let slot = &self.slots[segment.slot() as usize].segment;
+        let number = segment.slot();
+        let slot = &self.slots[number as usize].segment;
         let before = slot.lock().replace(segment);
         assert!(before.is_none(), "a slot holds one segment");
+        self.there[number as usize / 64].fetch_or(1 << (number % 64), SeqCst);
     }
 
     /// Blocks of a segment that keep it from being reset: those that the map names, mapping blocks, and what a checkpoint needs.
@@ -373,6 +384,7 @@ impl SegmentTable {
         );
         let own = &self.slots[slot as usize];
         [&own.lists, &own.live, &own.last].into_iter().for_each(|count| count.store(0, SeqCst));
+        self.there[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
         *own.segment.lock() = None;
         let mut free = self.free.lock();
         free.slots.push_back(slot);

@@ -13,6 +13,7 @@ use super::pins::Pins;
 use super::segment_table::SegmentTable;
 use super::sequence::Sequences;
 use super::space::Space;
+use super::valid_blocks::ValidBlocks;
 use super::zeroed::Zeroed;
 use crate::counters::Counters;
 use crate::members::Failing;
@@ -27,6 +28,8 @@ pub struct LogShared {
     pub sequences: Sequences,
     /// Where each block is.
     pub map: Map,
+    /// The blocks that the map names, where it is larger than its memory.
+    pub valid: Option<ValidBlocks>,
     /// Which write of zeroes stands for each range.
     pub zeroed: Zeroed,
     /// The segments.
@@ -59,8 +62,19 @@ impl LogShared {
         failing
     }
 
-    /// Entries of the map changed: counts the live blocks of their segments, first what came.
+    /// A segment is gone: all its zones are empty or set aside, and its slot is free.
+    pub fn segment_is_gone(&self, slot: u32) {
+        self.valid.iter().for_each(|valid| valid.emptied(slot));
+        self.table.remove(slot);
+    }
+
+    /// Entries of the map changed: counts the live blocks of their segments, first what came. The bits of what went before the
+    /// counts, so that a segment without live blocks has none.
     pub fn count(&self, changes: &[Change]) {
+        if let Some(valid) = &self.valid {
+            changes.iter().filter_map(|change| change.to.place()).for_each(|place| valid.add(place));
+            changes.iter().filter_map(|change| change.from.place()).for_each(|place| valid.remove(place));
+        }
         let came = |change: &Change| Some((change.to.place()?.slot, change.is_late));
         for alike in changes.chunk_by(|before, next| came(before) == came(next)) {
             if let Some((slot, is_late)) = came(&alike[0]) {

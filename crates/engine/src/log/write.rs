@@ -13,7 +13,7 @@ use super::config::RESERVED_SEGMENTS;
 use super::dispatch::{Due, OpenStripe};
 use super::encode::StripeBlock;
 use super::map::WrittenBlock;
-use super::open::{OpenSegments, refused};
+use super::open::{OpenSegments, Stream, refused};
 use super::paging::begin;
 use super::port::{Blame, LogPort};
 use super::reclaim::throttle::Slope;
@@ -197,7 +197,7 @@ async fn send_blocks<D: ZoneDevice>(
         mapped.set(first + places.len());
         map_blocks(shared, &blocks[first..mapped.get()], places);
     };
-    let result = write_stripes(&engine.port, &engine.open, class, blocks, fua, map).await;
+    let result = write_stripes(&engine.port, &engine.open, Stream::Clients(class), blocks, fua, map).await;
     (result, mapped.get())
 }
 
@@ -206,14 +206,14 @@ async fn send_blocks<D: ZoneDevice>(
 pub(super) async fn write_stripes<D: ZoneDevice>(
     port: &Rc<LogPort<D>>,
     open: &OpenSegments,
-    class: Class,
+    stream: Stream,
     blocks: &[StripeBlock],
     fua: bool,
     map: impl Fn(usize, &[BlockPlace]),
 ) -> Result<(), VolumeError> {
     let (mut rest, mut tries) = (blocks, 0);
     while !rest.is_empty() {
-        let segment = open.current(port, class).await?;
+        let segment = open.current(port, stream).await?;
         let Some((reserved, count)) = reserve(&segment, rest.len()).await else {
             segment.close(); // it is full: the next look opens another
             continue;

@@ -52,11 +52,15 @@ pub enum Purpose {
     User,
     /// A segment of recovery or reclaim, which user writes wait for.
     Recovery,
+    /// A segment for mapping blocks, which are written elsewhere where a drive has no zone to spare.
+    Map,
 }
 
 /// The active zones of each member, counted.
 #[derive(Clone, Debug)]
 pub struct ZoneBudget {
+    /// Segments that user writes have open at once.
+    open_segments: u32,
     members: Vec<Count>,
 }
 
@@ -67,19 +71,23 @@ struct Count {
 }
 
 impl ZoneBudget {
-    /// Members with these limits, each with its superblock zone active.
-    pub fn new(limits: impl IntoIterator<Item = Option<u32>>) -> Self {
+    /// Members with these limits, each with its superblock zone active, of an array of which user writes have this many segments
+    /// open.
+    pub fn new(limits: impl IntoIterator<Item = Option<u32>>, open_segments: u32) -> Self {
         let count = |limit| Count { limit, active: SUPERBLOCK_ZONES };
-        ZoneBudget { members: limits.into_iter().map(count).collect() }
+        ZoneBudget { open_segments, members: limits.into_iter().map(count).collect() }
     }
 
     /// Whether each of `members` may have one more active zone.
     pub fn may_take(&self, members: &[usize], purpose: Purpose) -> bool {
         let kept = match purpose {
-            Purpose::User => RECOVERY_ZONES,
+            Purpose::User | Purpose::Map => RECOVERY_ZONES,
             Purpose::Recovery => 0,
         };
-        let fits = |count: &Count| count.limit.is_none_or(|limit| count.active + kept < limit);
+        // One more open segment than users have: else one of theirs might wait for ever for a zone that this one keeps.
+        let is_spare = |limit| purpose != Purpose::Map || check(self.open_segments + 1, Some(limit)).is_ok();
+        let fits =
+            |count: &Count| count.limit.is_none_or(|limit| count.active + kept < limit && is_spare(limit));
         members.iter().all(|&member| fits(&self.members[member]))
     }
 
@@ -122,7 +130,7 @@ mod tests {
     /// Z-I9, by taking more than there is, in any order of purposes.
     #[test]
     fn the_limit_is_never_exceeded_and_recovery_always_has_a_zone() {
-        let mut budget = ZoneBudget::new([Some(5), Some(4), None]);
+        let mut budget = ZoneBudget::new([Some(5), Some(4), None], 1);
         let all = [0, 1, 2];
         assert!(budget.take(&all, Purpose::User) && budget.take(&all, Purpose::User));
         assert!(!budget.take(&all, Purpose::User), "the second member keeps its last for recovery");

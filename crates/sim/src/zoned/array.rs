@@ -291,7 +291,7 @@ fn count_start(machine: &Machine, report: &RecoveryReport) {
 async fn same_without_checkpoint(machine: &Machine, with: &Recovery<SimZones>, without: &Recovery<SimZones>) {
     for recovery in [with, without] {
         let groups = (0..recovery.shared().map.groups()).collect();
-        if load_all(recovery.port(), &groups).await.is_err() {
+        if load_all(recovery.port(), groups).await.is_err() {
             return; // reads show it
         }
     }

@@ -43,8 +43,18 @@ pub(super) fn after_start(array: &Rc<Array>) -> bool {
     read_all(array, "after the start") && is_redundant(array) && a_check_finds_nothing(array)
 }
 
-/// The whole map, and of each slot whether a segment is there, and the live blocks that it counts.
-type Mapped = (Vec<(u64, MapEntry)>, Vec<(bool, u32)>);
+/// The whole map, and what each slot counts.
+type Mapped = (Vec<(u64, MapEntry)>, Vec<Counted>);
+
+#[derive(Debug)]
+struct Counted {
+    /// A segment is there.
+    is_there: bool,
+    /// Its live blocks.
+    live: u32,
+    /// Those that have a bit, if bits are kept, and known.
+    valid: Option<u32>,
+}
 
 /// Reads the whole map. None: reclaim moved something meanwhile, or it cannot be read, which is a failure.
 fn mapped(array: &Rc<Array>) -> Option<Mapped> {
@@ -54,7 +64,11 @@ fn mapped(array: &Rc<Array>) -> Option<Mapped> {
         let shared = &own.shared;
         let before = shared.space.totals();
         let entries = all_entries(&own.sets[0].0.port).await?;
-        let count = |slot| (shared.table.get(slot).is_some(), shared.table.mapped(slot));
+        let count = |slot| Counted {
+            is_there: shared.table.get(slot).is_some(),
+            live: shared.table.mapped(slot),
+            valid: shared.valid.as_ref().and_then(|valid| valid.count(slot)),
+        };
         let counts = (0..shared.config.slots()).map(count).collect();
         Ok::<_, VolumeError>((shared.space.totals() == before).then_some((entries, counts)))
     });
@@ -116,14 +130,26 @@ fn mapped_slots(entries: &[(u64, MapEntry)]) -> BTreeSet<u32> {
 }
 
 /// Every mapped block is counted in its segment, which is there.
-fn counts_are_those_of_the_map(array: &Array, entries: &[(u64, MapEntry)], counts: &[(bool, u32)]) {
-    for (slot, &(is_there, counted)) in (0..).zip(counts) {
+fn counts_are_those_of_the_map(array: &Array, entries: &[(u64, MapEntry)], counts: &[Counted]) {
+    let is_invalid = |entry: &MapEntry| {
+        let valid = array.shared.valid.as_ref();
+        entry.place().and_then(|place| valid?.has(place)) == Some(false)
+    };
+    for (slot, counted) in (0..).zip(counts) {
         let is_of = |entry: &MapEntry| matches!(entry, MapEntry::At { place, .. } if place.slot == slot);
         let mapped = entries.iter().filter(|(_, entry)| is_of(entry)).count();
-        if mapped > 0 && !is_there || counted as usize != mapped {
-            let fail = format!("Z-I4: slot {slot} counts {counted} live blocks, and {mapped} are mapped");
+        let Counted { is_there, live, valid } = counted;
+        if mapped > 0 && !is_there || *live as usize != mapped {
+            let fail = format!("Z-I4: slot {slot} counts {live} live blocks, and {mapped} are mapped");
             array.machine.world.fail(fail);
         }
+        if valid.is_some_and(|valid| valid as usize != mapped) {
+            let fail = format!("slot {slot} has {valid:?} valid bits, and {mapped} blocks are mapped");
+            array.machine.world.fail(fail);
+        }
+    }
+    if let Some((block, entry)) = entries.iter().find(|(_, entry)| is_invalid(entry)) {
+        array.machine.world.fail(format!("block {block} is mapped to {entry:?}, which has no valid bit"));
     }
 }
 

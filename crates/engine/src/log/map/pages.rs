@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use layout::zoned::MappingBlock;
+use layout::zoned::{BlockPlace, MappingBlock};
 
 use super::group::{Entries, Group, NO_PLACE};
 use super::{Map, OutOfMemory};
@@ -145,6 +145,21 @@ impl Map {
         let cycle = self.cycle.fetch_add(1, SeqCst) + 1;
         self.groups.iter().for_each(|group| drop(group.lock()));
         cycle
+    }
+
+    /// Passes every place that a group names to `named`, under its lock: whatever changes comes before or after.
+    ///
+    /// # Errors
+    /// It is to be read first.
+    pub fn look(&self, group: u64, named: impl FnMut(BlockPlace)) -> Result<(), OutOfMemory> {
+        let own = self.at(group).lock();
+        let entries = 0..self.shape.entries_per_block() as usize;
+        match own.entries {
+            Entries::Zeroes => {}
+            Entries::Out => return Err(OutOfMemory { group }),
+            _ => entries.filter_map(|at| own.entries.get(&self.shape, at)?.place()).for_each(named),
+        }
+        Ok(())
     }
 
     /// Takes a group into a checkpoint. None: it is being written already, or `take` has no more sequences.

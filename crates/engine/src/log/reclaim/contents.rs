@@ -1,7 +1,6 @@
 //! What a victim holds that counts still, read from its footers, or from its records where footers are missing, exactly as a
 //! start reads it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use layout::zoned::{BlockName, EMPTIED_MAX, EmptiedEntry, MapEntry, ZEROES_MAX, ZeroesEntry, ZonePlace};
@@ -9,7 +8,7 @@ use layout::zoned::{BlockName, EMPTIED_MAX, EmptiedEntry, MapEntry, ZEROES_MAX, 
 use crate::buffer::Slice;
 use crate::error::VolumeError;
 use crate::log::encode::StripeBlock;
-use crate::log::paging::{entry_of, holds, load_all};
+use crate::log::paging::{entry_of, holds, load_all, parts_of_groups};
 use crate::log::port::LogPort;
 use crate::log::recover::decide::{Decision, LiveBlock, Verdict};
 use crate::log::recover::found::{Judged, live_blocks, read_live};
@@ -37,12 +36,13 @@ pub async fn read_contents<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     let shared = &port.shared;
     let mut contents = Contents { mapped: Vec::new(), zeroes: Vec::new(), emptied: Vec::new() };
     let lives = live_blocks(&judged, |verdict| verdict <= Verdict::Move);
-    load_all(port, &groups_of(shared, lives.iter())).await.ok()?;
+    let (users, others): (Vec<LiveBlock>, Vec<LiveBlock>) =
+        lives.into_iter().partition(|live| matches!(live.entry.name, BlockName::User(_)));
+    contents.mapped = mapped_of(port, users).await.ok()?;
     let was_left_out = segment.was_left_out();
     let mut lists = 0;
-    for live in lives {
+    for live in others {
         match live.entry.name {
-            BlockName::User(_) if is_mapped(port, &live).await.ok()? => contents.mapped.push(live),
             BlockName::Zeroes => {
                 lists += 1;
                 let block = read_live(port, &live).await?;
@@ -74,13 +74,34 @@ pub async fn read_contents<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     Some(contents)
 }
 
-/// The groups that blocks of segments are in.
-pub fn groups_of<'a>(shared: &LogShared, lives: impl Iterator<Item = &'a LiveBlock>) -> BTreeSet<u64> {
-    let group = |live: &LiveBlock| match live.entry.name {
-        BlockName::User(lba) if lba < shared.map.blocks() => Some(shared.map.group_of(lba)),
-        _ => None,
+/// Those blocks of a segment that the map names: by their bits, where these are known, so that no group is read for what is dead.
+async fn mapped_of<D: ZoneDevice>(
+    port: &LogPort<D>,
+    mut users: Vec<LiveBlock>,
+) -> Result<Vec<LiveBlock>, VolumeError> {
+    let shared = &port.shared;
+    let bit = |live: &LiveBlock| shared.valid.as_ref().and_then(|valid| valid.has(live.place));
+    if users.iter().all(|live| bit(live).is_some()) {
+        users.retain(|live| bit(live) == Some(true));
+        return Ok(users);
+    }
+    let lba = |live: &LiveBlock| match live.entry.name {
+        BlockName::User(lba) => lba,
+        _ => unreachable!("a block of a client"),
     };
-    lives.filter_map(group).collect()
+    users.retain(|live| lba(live) < shared.map.blocks());
+    users.sort_unstable_by_key(lba);
+    let mut mapped = Vec::new();
+    for part in parts_of_groups(shared, &users, lba) {
+        load_all(port, part.iter().map(|live| shared.map.group_of(lba(live))).collect()).await?;
+        for live in part {
+            if is_mapped(port, live).await? {
+                mapped.push(*live);
+            }
+        }
+        shared.memory.ask(&shared.map);
+    }
+    Ok(mapped)
 }
 
 /// Whether the map names a block here.

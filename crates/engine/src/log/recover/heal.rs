@@ -22,7 +22,7 @@ use crate::log::damage::{self, Damage};
 use crate::log::encode::StripeBlock;
 use crate::log::flush::flush_members;
 use crate::log::footer::footer;
-use crate::log::open::{close_segment, open_segment, refused, seal_column, set_aside, write_footer};
+use crate::log::open::{Stream, close_segment, open_segment, refused, seal_column, set_aside, write_footer};
 use crate::log::port::{Blame, LogPort};
 use crate::log::segment::{Segment, SegmentState, StripeNote};
 use crate::members::MemberState;
@@ -129,7 +129,7 @@ impl<D: ZoneDevice> Writer<'_, D> {
                 Some(segment) => Arc::clone(segment),
                 None => {
                     let access = self.port.shared.config.access_of(Class::Recovery, 0);
-                    open_segment(self.port, Class::Recovery, access).await?
+                    open_segment(self.port, Stream::Recovered, access).await?
                 }
             };
             self.segment = Some(Arc::clone(&segment));
@@ -437,7 +437,7 @@ async fn reset<D: ZoneDevice>(
         let has_slot = table.get(header.slot).is_some_and(|there| there.number() == header.segment);
         // Z-I4: its zones that were reset are others' from here on, so nothing may take it for a segment any more.
         if has_slot {
-            table.remove(header.slot);
+            port.shared.segment_is_gone(header.slot);
         }
         if !all_reset {
             port.shared.space.resetting((header.segment, header.tag));

@@ -52,11 +52,20 @@ pub(super) async fn build_map<D: ZoneDevice>(
     live.tell(shared)?;
     note_what_segments_hold(shared, segments, known);
     if let Some(known) = known {
+        forget_valid_blocks(shared);
         let pinned = known.pinned(shared.map.shape());
         pinned.iter().for_each(|slot| shared.table.pin(*slot));
         shared.checkpoints.found(known.said, pinned);
     }
     Ok(())
+}
+
+/// What a checkpoint says of groups that were not read, valid bits do not: of all segments, since any group may name blocks of
+/// any.
+fn forget_valid_blocks(shared: &LogShared) {
+    if let Some(valid) = &shared.valid {
+        shared.table.all().iter().for_each(|segment| valid.forget(segment.slot()));
+    }
 }
 
 /// A range of zeroes, or of lost blocks, and what is to become of its list.
@@ -329,13 +338,13 @@ impl LiveCounts {
         counts
     }
 
-    fn places(shared: &LogShared, group: u64) -> impl Iterator<Item = u32> {
-        shared.map.blocks_of(group).filter_map(|block| Some(shared.map.get(block).ok()?.place()?.slot))
+    fn places(shared: &LogShared, group: u64) -> impl Iterator<Item = BlockPlace> {
+        shared.map.blocks_of(group).filter_map(|block| shared.map.get(block).ok()?.place())
     }
 
     /// Takes out what the checkpoint counts of a group.
     fn leave_out(&mut self, shared: &LogShared, group: u64) {
-        for slot in Self::places(shared, group) {
+        for BlockPlace { slot, .. } in Self::places(shared, group) {
             if self.known.get(slot as usize) == Some(&true) {
                 self.slots[slot as usize] -= 1;
             }
@@ -343,7 +352,10 @@ impl LiveCounts {
     }
 
     fn add(&mut self, shared: &LogShared, group: u64) {
-        Self::places(shared, group).for_each(|slot| self.slots[slot as usize] += 1);
+        for place in Self::places(shared, group) {
+            self.slots[place.slot as usize] += 1;
+            shared.valid.iter().for_each(|valid| valid.add(place));
+        }
     }
 
     fn tell(&self, shared: &LogShared) -> Result<(), Failure> {
