@@ -186,7 +186,7 @@ pub async fn load<D: ZoneDevice>(
             }
             Claim::Read(word) => {
                 let claimed = Claimed { map: &shared.map, group };
-                let block = read_group(port, group, word).await.filter(|block| is_served(shared, block));
+                let block = read_group(port, group, word, |slot| shared.table.is_there(slot)).await;
                 let reason = || {
                     format!(
                         "the map of blocks {:?} can neither be read nor made from the other members; stop the array and serve it \
@@ -216,11 +216,13 @@ impl Drop for Claimed<'_> {
     }
 }
 
-/// Reads a mapping block at the place of a word, verified, from the other columns where it must be.
+/// Reads a mapping block at the place of a word, verified, from the other columns where it must be. What it names is in slots for
+/// which `is_there`.
 pub(super) async fn read_group<D: ZoneDevice>(
     port: &LogPort<D>,
     group: u64,
     word: u64,
+    is_there: impl Fn(u32) -> bool,
 ) -> Option<MappingBlock> {
     let (map, shape) = (&port.shared.map, port.shared.map.shape().of_root());
     let MapEntry::At { place, checksum } = shape.entry(word)? else { return None };
@@ -229,13 +231,7 @@ pub(super) async fn read_group<D: ZoneDevice>(
     let name = BlockName::Mapping(map.blocks_of(group).start);
     let entry =
         BlockEntry { name, sequence: super::sequence::Sequence(1), checksum: Checksum::of(contents.bytes()) };
-    MappingBlock::parse(contents.bytes(), &entry, map.shape()).ok()
-}
-
-/// Whether every segment that a mapping block names is there.
-fn is_served(shared: &LogShared, block: &MappingBlock) -> bool {
-    let slot = |word: &u64| shared.map.shape().entry(*word)?.place().map(|place| place.slot);
-    block.words().iter().filter_map(slot).all(|slot| shared.table.is_there(slot))
+    MappingBlock::parse_where(contents.bytes(), &entry, map.shape(), is_there).ok()
 }
 
 /// The slot of the segment that a mapping block is in.

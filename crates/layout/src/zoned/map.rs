@@ -49,16 +49,42 @@ impl MapEntry {
     }
 }
 
+/// What numbers below 2^40 are divided by: by a multiplication, since divisions were most of what a mapping block cost to read, two
+/// or more for each of its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Divisor {
+    by: u64,
+    /// 2^64 / by, rounded up.
+    reciprocal: u64,
+}
+
+impl Divisor {
+    /// `by`: at least 2.
+    const fn new(by: u64) -> Self {
+        Divisor { by, reciprocal: u64::MAX / by + 1 }
+    }
+
+    /// Quotient and remainder.
+    const fn of(&self, number: u64) -> (u64, u64) {
+        // Too large by one at most: rounding adds less than number / 2^64 to the quotient.
+        let quotient = ((number as u128 * self.reciprocal as u128) >> 64) as u64;
+        match number.checked_sub(quotient * self.by) {
+            Some(rest) => (quotient, rest),
+            None => (quotient - 1, number + self.by - quotient * self.by),
+        }
+    }
+}
+
 /// How places are numbered: (slot x map_columns + column) x capacity + block. A *word* is an entry as a number, of which the
 /// lowest 4 or 8 bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MapShape {
     entry: MapEntryBytes,
     map_columns: u8,
-    capacity_blocks: u32,
+    capacity_blocks: Divisor,
     group_entries: u32,
     /// Numbers of places that a slot has.
-    blocks_per_slot: u64,
+    blocks_per_slot: Divisor,
     slots_max: u32,
 }
 
@@ -68,8 +94,9 @@ impl MapShape {
     pub fn new(entry: MapEntryBytes, map_columns: u8, capacity_blocks: u32) -> Option<MapShape> {
         let is_shape = map_columns > 0 && capacity_blocks > HEADER_BLOCKS;
         let group_entries = (BLOCK_BYTES / entry as usize) as u32;
-        let blocks_per_slot = u64::from(map_columns) * u64::from(capacity_blocks);
         is_shape.then(|| {
+            let blocks_per_slot = Divisor::new(u64::from(map_columns) * u64::from(capacity_blocks));
+            let capacity_blocks = Divisor::new(capacity_blocks.into());
             MapShape { entry, map_columns, capacity_blocks, group_entries, blocks_per_slot, slots_max: 0 }
                 .with_entries(entry)
         })
@@ -79,7 +106,7 @@ impl MapShape {
     fn with_entries(self, entry: MapEntryBytes) -> MapShape {
         let shape = MapShape { entry, ..self };
         // The last two numbers stand for lost blocks and zeroes.
-        let slots = (shape.place_mask() - 1) / shape.blocks_per_slot;
+        let (slots, _) = shape.blocks_per_slot.of(shape.place_mask() - 1);
         MapShape { slots_max: u32::try_from(slots).unwrap_or(u32::MAX), ..shape }
     }
 
@@ -132,10 +159,10 @@ impl MapShape {
             MapEntry::Lost => self.mask() - 1,
             MapEntry::At { place, checksum } => {
                 let is_block = place.column < self.map_columns
-                    && (HEADER_BLOCKS..self.capacity_blocks).contains(&place.block);
+                    && (u64::from(HEADER_BLOCKS)..self.capacity_blocks.by).contains(&place.block.into());
                 assert!(place.slot < self.slots_max() && is_block, "{place:?} in {self:?}");
                 let column = u64::from(place.slot) * u64::from(self.map_columns) + u64::from(place.column);
-                let number = column * u64::from(self.capacity_blocks) + u64::from(place.block);
+                let number = column * self.capacity_blocks.by + u64::from(place.block);
                 match self.entry {
                     MapEntryBytes::Four => number,
                     MapEntryBytes::Eight => number | u64::from(checksum) << PLACE_BITS,
@@ -157,17 +184,11 @@ impl MapShape {
             MapEntryBytes::Four => (word, 0),
             MapEntryBytes::Eight => (word & self.place_mask(), (word >> PLACE_BITS) as u32),
         };
-        // Divisions are most of what a mapping block costs to read: two for each entry.
-        let (slot, in_slot) = (number / self.blocks_per_slot, number % self.blocks_per_slot);
+        let (slot, _) = self.blocks_per_slot.of(number);
+        let (column, block) = self.capacity_blocks.of(number);
         let slot = u32::try_from(slot).ok().filter(|slot| *slot < self.slots_max)?;
-        let (column, block) = match u32::try_from(in_slot) {
-            Ok(in_slot) => (in_slot / self.capacity_blocks, in_slot % self.capacity_blocks),
-            Err(_) => {
-                let capacity = u64::from(self.capacity_blocks);
-                ((in_slot / capacity) as u32, (in_slot % capacity) as u32)
-            }
-        };
-        let place = BlockPlace { slot, column: column as u8, block };
+        let column = column - u64::from(slot) * u64::from(self.map_columns);
+        let place = BlockPlace { slot, column: column as u8, block: block as u32 };
         (place.block >= HEADER_BLOCKS).then_some(MapEntry::At { place, checksum })
     }
 
@@ -220,6 +241,19 @@ impl MappingBlock {
     /// # Errors
     /// [`ZonedError`] names the first thing that is wrong.
     pub fn parse(bytes: &[u8], entry: &BlockEntry, shape: &MapShape) -> Result<MappingBlock, ZonedError> {
+        MappingBlock::parse_where(bytes, entry, shape, |_| true)
+    }
+
+    /// The same; and every place is in a slot for which `is_there`.
+    ///
+    /// # Errors
+    /// [`ZonedError`] names the first thing that is wrong.
+    pub fn parse_where(
+        bytes: &[u8],
+        entry: &BlockEntry,
+        shape: &MapShape,
+        is_there: impl Fn(u32) -> bool,
+    ) -> Result<MappingBlock, ZonedError> {
         let bytes = whole(WHAT, bytes)?;
         let found = || entry.name.to_string();
         let is_group = matches!(entry.name, BlockName::Mapping(lba) if shape.first_of_group(lba) == lba);
@@ -231,7 +265,10 @@ impl MappingBlock {
             }
             MapEntryBytes::Eight => bytes.as_chunks().0.iter().map(|raw| u64::from_le_bytes(*raw)).collect(),
         };
-        match words.iter().position(|word| shape.entry(*word).is_none()) {
+        let is_right = |word: &u64| {
+            shape.entry(*word).is_some_and(|entry| entry.place().is_none_or(|place| is_there(place.slot)))
+        };
+        match words.iter().position(|word| !is_right(word)) {
             None => {
                 let mut words = words;
                 words.truncate(shape.entries_per_block() as usize);
@@ -241,7 +278,7 @@ impl MappingBlock {
                 structure: WHAT,
                 field: "entry",
                 found: format!("{:#x} at index {index}", words[index]),
-                expected: "a block of a segment, zeroes or lost".into(),
+                expected: "a block of a segment that is there, zeroes or lost".into(),
             }),
         }
     }
@@ -274,5 +311,26 @@ impl MappingBlock {
             }
         }
         block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers around multiples, and the largest, by divisors of all sizes.
+    #[test]
+    fn a_multiplication_divides_as_a_division_does() {
+        let divisors = (2..300).chain((2..40).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
+        for by in divisors {
+            let divisor = Divisor::new(by);
+            let most = (1 << PLACE_BITS) - 1;
+            let multiples = (0..64).map(|step| most / 64 * step / by * by).chain([most / by * by]);
+            let numbers =
+                multiples.flat_map(|number| [number.saturating_sub(1), number, number + 1, number + by - 1]);
+            for number in numbers.chain([most, most - 1]).filter(|number| *number <= most) {
+                assert_eq!(divisor.of(number), (number / by, number % by), "{number} by {by}");
+            }
+        }
     }
 }

@@ -224,7 +224,7 @@ async fn load<D: ZoneDevice>(port: &LogPort<D>, groups: &BTreeSet<u64>) -> Resul
     });
     let out: Vec<(u64, u64)> = out.collect();
     for some in out.chunks(GROUPS_AT_ONCE) {
-        let reads = some.iter().map(|&(group, word)| Box::pin(read_group(port, group, word)));
+        let reads = some.iter().map(|&(group, word)| Box::pin(read_group(port, group, word, |_| true)));
         for (&(group, _), block) in some.iter().zip(join_all(reads).await) {
             map.loaded(group, &block.ok_or(Failure::Checkpoint("a mapping block cannot be read"))?);
         }
