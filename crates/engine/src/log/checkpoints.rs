@@ -3,7 +3,7 @@
 use layout::zoned::Checkpoint;
 
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// The newest checkpoint of an array, and when the next one is due.
 pub struct Checkpoints {
@@ -11,6 +11,8 @@ pub struct Checkpoints {
     due: Option<usize>,
     newest: Mutex<Newest>,
     written: AtomicU64,
+    /// The last attempt failed, or space was too short for one, and no segment was opened since.
+    is_postponed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -24,7 +26,12 @@ struct Newest {
 impl Checkpoints {
     /// None was found or written yet. `due`: changed groups from which on one is due; None: there are no checkpoints.
     pub fn new(due: Option<usize>) -> Self {
-        Checkpoints { due, newest: Mutex::default(), written: AtomicU64::new(0) }
+        Checkpoints {
+            due,
+            newest: Mutex::default(),
+            written: AtomicU64::new(0),
+            is_postponed: AtomicBool::new(false),
+        }
     }
 
     /// What superblocks are to name.
@@ -53,9 +60,24 @@ impl Checkpoints {
         self.written.fetch_add(1, SeqCst);
     }
 
-    /// Whether so much has changed since the newest one that another is due.
-    pub fn is_due(&self, changed: usize) -> bool {
+    /// Whether so much has changed since the newest one that another should be written.
+    pub fn is_wanted(&self, changed: usize) -> bool {
         self.due.is_some_and(|due| changed >= due)
+    }
+
+    /// Whether one is wanted, and may be tried now.
+    pub fn is_due(&self, changed: usize) -> bool {
+        self.is_wanted(changed) && !self.is_postponed.load(SeqCst)
+    }
+
+    /// One that is wanted cannot be written now: it is not due before the next segment is opened. Each stripe would wake reclaim for it.
+    pub fn postpone(&self) {
+        self.is_postponed.store(true, SeqCst);
+    }
+
+    /// A segment was opened.
+    pub fn try_again(&self) {
+        self.is_postponed.store(false, SeqCst);
     }
 
     /// Whether there are any.

@@ -419,6 +419,28 @@ mod tests {
 
     #[cfg(not(feature = "model"))]
     #[test]
+    fn a_checkpoint_that_failed_leaves_changed_what_was() {
+        let map = new(2000, WIDE);
+        let sequence = || Some(Sequence(9));
+        [10, 1999].into_iter().for_each(|block| _ = map.set(block, at(block)));
+        let cycle = map.begin_checkpoint();
+        let taken: Vec<Snapshot> =
+            (0..3).map(|group| map.snapshot(group, cycle, sequence).expect("taken")).collect();
+        let blocks = taken.iter().map(|snapshot| snapshot.block.is_some());
+        assert_eq!(blocks.collect::<Vec<_>>(), [true, false, false]);
+        map.written(0, 77);
+        map.set(600, at(600));
+        assert_eq!(
+            map.changed(),
+            2,
+            "one that changed after it was taken, and the last, which was not taken"
+        );
+        map.give_up_checkpoint();
+        assert_eq!(map.changed(), 3, "the first again, though its mapping block is written");
+    }
+
+    #[cfg(not(feature = "model"))]
+    #[test]
     fn zeroes_pass_what_is_newer_and_hold_back_what_is_older() {
         let map = new(2000, WIDE);
         for block in [10, 600, 1999] {

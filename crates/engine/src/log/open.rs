@@ -292,6 +292,7 @@ pub async fn open_segment<D: ZoneDevice>(
         match write_headers(port, &segment).await {
             Ok(()) if is_current(port, &segment, &exchanges) => {
                 port.shared.table.insert(Arc::clone(&segment));
+                port.shared.checkpoints.try_again();
                 return Ok(segment);
             }
             Err(Blame::Array) => {

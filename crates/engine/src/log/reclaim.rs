@@ -51,8 +51,11 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     let space = &engine.port.shared.space;
     while space.wanted().await {
         let shared = &engine.port.shared;
-        if shared.table.free_least() > shared.config.low_segments() {
-            keep_checkpoints(&engine).await;
+        if shared.checkpoints.is_due(shared.map.changed()) {
+            match shared.table.free_least() > shared.config.low_segments() {
+                true => keep_checkpoints(&engine).await,
+                false => shared.checkpoints.postpone(),
+            }
         }
         pass(&engine).await;
         mend(&engine).await;
@@ -63,11 +66,11 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     space.set_running(false);
 }
 
-/// Writes a checkpoint, if one is due: here, so that no segment is emptied meanwhile.
+/// Writes a checkpoint, if one is wanted: here, so that no segment is emptied meanwhile.
 async fn keep_checkpoints<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let shared = &engine.port.shared;
-    if shared.checkpoints.is_due(shared.map.changed()) {
-        _ = checkpoint(engine).await; // without space for it the one before stands
+    if shared.checkpoints.is_wanted(shared.map.changed()) && checkpoint(engine).await.is_err() {
+        shared.checkpoints.postpone(); // the one before stands
     }
 }
 

@@ -81,6 +81,8 @@ pub(super) struct Group {
     pub(super) is_dirty: bool,
     /// It was changed since the last checkpoint that has it.
     pub(super) is_changed: bool,
+    /// It was, when that took it.
+    pub(super) was_changed: bool,
     /// A mapping block of it is being written.
     pub(super) is_writing: bool,
     /// A task reads it from the log.
@@ -98,6 +100,7 @@ impl Default for Group {
             cycle: 0,
             is_dirty: false,
             is_changed: false,
+            was_changed: false,
             is_writing: false,
             is_loading: false,
             was_used: false,

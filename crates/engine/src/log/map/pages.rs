@@ -182,7 +182,8 @@ impl Map {
         let floors = own.pending.floor().into_iter().chain(self.ranges.floor(&blocks));
         let as_of = floors.min().map_or(now, |floor| now.min(Sequence(floor.0.saturating_sub(1))));
         own.cycle = cycle;
-        if std::mem::take(&mut own.is_changed) {
+        own.was_changed = std::mem::take(&mut own.is_changed);
+        if own.was_changed {
             self.changed.fetch_sub(1, SeqCst);
         }
         let mut snapshot = Snapshot { as_of, block: None, place: None, released: None };
@@ -263,8 +264,14 @@ impl Map {
         self.in_memory.fetch_sub(1, SeqCst);
     }
 
-    /// A checkpoint failed: every group may have changed since the last one that has it.
+    /// The checkpoint that began last failed: what it took is changed as before.
     pub fn give_up_checkpoint(&self) {
-        self.groups.iter().for_each(|group| self.note_changed(&mut group.lock()));
+        let cycle = self.cycle.load(SeqCst);
+        for group in &self.groups {
+            let mut own = group.lock();
+            if own.cycle == cycle && own.was_changed {
+                self.note_changed(&mut own);
+            }
+        }
     }
 }
