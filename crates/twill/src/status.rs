@@ -162,7 +162,8 @@ pub struct ZonedStatus {
     pub checkpoint: Option<String>,
     /// Checkpoints since the start.
     pub checkpoints_written: u64,
-    /// Blocks that were written for each that clients wrote, in hundredths, since the start: what reclaim moved is beyond 100.
+    /// Blocks that were written for each that clients wrote, in hundredths, since the start: what reclaim moved, and mapping blocks, are
+    /// beyond 100.
     pub write_amplification_percent: u64,
     /// Segments that reclaim emptied since the start.
     pub emptied_segments: u64,

@@ -1,5 +1,6 @@
 //! A zoned array over software zones in memory, made anew for each run over the same memory.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,7 +27,8 @@ use super::plan::{Plan, columns};
 use crate::Error;
 use crate::array::shards_failed;
 use crate::random::{Random, mix};
-use crate::setting::{Setting, Work};
+use crate::setting::Setting;
+use crate::workload::Workload;
 
 /// Requests that fill an array.
 const FILL_BYTES: u64 = 128 << 10;
@@ -187,28 +189,26 @@ async fn write(
 }
 
 impl Array {
-    /// Fills the array, and writes as much as it has again, in the way that is measured then.
-    pub(super) fn age(&self, setting: &Setting) -> Result<(), Error> {
-        let (rw, request_bytes) = (setting.rw, setting.bs);
+    /// Fills the array, and writes `times` as much as it has again, in the way that is measured then.
+    pub(super) fn age(&self, setting: &Setting, times: u64) -> Result<(), Error> {
         let volumes = self.zoned.volumes().clone();
+        let setting = Setting { shards: 1, seed: !setting.seed, ..setting.clone() };
         let job = async move |context: ShardContext| {
             let size = volumes.here().engine().0.port.shared.config.logical_blocks * BLOCK_BYTES as u64;
-            let data = random_data(request_bytes.max(FILL_BYTES) as usize);
+            let data = random_data(setting.bs.max(FILL_BYTES) as usize);
+            let workload = Rc::new(Workload::new(&setting, 0, size, None));
+            let requests = size * times / setting.bs / FILLS;
             let writer = |number: u64| {
-                let (volume, data) = (volumes.here(), data.clone());
+                let (volume, data, workload) = (volumes.here(), data.clone(), Rc::clone(&workload));
                 context.executor.spawn_with_result(async move {
                     for at in (number * FILL_BYTES..size).step_by((FILLS * FILL_BYTES) as usize) {
                         let bytes = (size - at).min(FILL_BYTES) as usize;
                         volume.write(at, Gather::from(data.part(0, bytes)), false).await?;
                     }
-                    let mut random = Random::new(number);
-                    for request in 0..size / request_bytes / FILLS {
-                        let request = match rw {
-                            Work::Write => request * FILLS + number,
-                            _ => random.below(size / request_bytes),
-                        };
-                        let part = data.part(0, request_bytes as usize);
-                        volume.write(request * request_bytes, Gather::from(part), false).await?;
+                    for _ in 0..requests {
+                        let request = workload.next(0).expect("a workload without an end");
+                        let part = data.part(0, request.bytes as usize);
+                        volume.write(request.offset, Gather::from(part), false).await?;
                     }
                     Ok(())
                 })

@@ -1,6 +1,7 @@
 //! What a write to a zoned array costs: random writes to software zones in memory, beside the checksums, parity and copies of
 //! the same stripes in a plain loop. New arrays are measured before anything is reclaimed, aged ones while reclaim works.
 
+pub mod aged;
 mod array;
 mod floor;
 mod plan;
@@ -58,6 +59,8 @@ pub struct Row {
     pub write_amplification: Spread,
     /// Segments that reclaim emptied meanwhile.
     pub emptied_segments: Spread,
+    /// Blocks that reclaim moved for each that clients wrote.
+    pub moved: Spread,
     /// Blocks of the map that were read for each request.
     pub map_reads: Spread,
     /// Blocks of the map that were written for each request.
@@ -74,6 +77,7 @@ struct Run {
     latency: Latency,
     write_amplification: f64,
     emptied_segments: u64,
+    moved: f64,
     map_reads: f64,
     map_writes: f64,
 }
@@ -114,18 +118,21 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<ZonedFigures, Error> {
 
 fn run(memory: &ZonedMemory, plan: &Plan, setting: &Setting) -> Result<Run, Error> {
     let array = memory.start(setting, plan.map_limits)?;
-    if plan.aged {
-        array.age(setting)?;
+    if plan.aged > 0 {
+        array.age(setting, plan.aged)?;
     }
     let memory_of_map = &array.zoned.shared.memory;
     let (before, read, written) =
         (array.zoned.shared.space.totals(), memory_of_map.read(), memory_of_map.written());
     let driven = Driven { volumes: array.zoned.volumes(), shards: &array.shards, replay: None, verify: None };
     let shards = driven.drive(setting)?;
-    let emptied_segments = array.zoned.shared.space.totals().emptied_segments - before.emptied_segments;
+    let after = array.zoned.shared.space.totals();
+    let emptied_segments = after.emptied_segments - before.emptied_segments;
+    let user_blocks = after.user_blocks - before.user_blocks;
+    let moved = (after.moved_blocks - before.moved_blocks) as f64 / user_blocks.max(1) as f64;
     let map = (memory_of_map.read() - read, memory_of_map.written() - written);
     let floor_ns_per_op = floor::measure(memory, &array, setting)?;
-    let run = Run::of(&shards, floor_ns_per_op, emptied_segments, map);
+    let run = Run::of(&shards, floor_ns_per_op, emptied_segments, moved, map);
     array.stop()?;
     Ok(run)
 }
@@ -135,6 +142,7 @@ impl Run {
         shards: &[ShardFigures],
         floor_ns_per_op: f64,
         emptied_segments: u64,
+        moved: f64,
         (read, written_map): (u64, u64),
     ) -> Self {
         let mut requests = Operations::default();
@@ -155,6 +163,7 @@ impl Run {
             latency: Latency::of(&latency),
             write_amplification: written as f64 / requests.write_bytes.max(1) as f64,
             emptied_segments,
+            moved,
             map_reads: read as f64 / requests.count().max(1) as f64,
             map_writes: written_map as f64 / requests.count().max(1) as f64,
         }
@@ -178,6 +187,7 @@ impl Row {
             p999_us: us(|latency| latency.p999),
             write_amplification: spread(&|run| run.write_amplification),
             emptied_segments: spread(&|run| run.emptied_segments as f64),
+            moved: spread(&|run| run.moved),
             map_reads: spread(&|run| run.map_reads),
             map_writes: spread(&|run| run.map_writes),
         }
@@ -197,8 +207,9 @@ fn method(plan: &Plan, memory: &ZonedMemory) -> String {
         memory.plan().logical_blocks >> 8,
         bs >> 10,
         match plan.aged {
-            true => "the array was filled and as much was written again in the same way",
-            false => "it was made",
+            0 => "it was made".to_owned(),
+            times =>
+                format!("the array was filled and {times} times as much was written again in the same way"),
         },
         plan.runs.max(1),
     )

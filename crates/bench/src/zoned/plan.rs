@@ -22,8 +22,8 @@ pub struct Plan {
     pub reserve_percent: u32,
     /// What the map may take.
     pub map_limits: MapLimits,
-    /// Write the array over once before it is measured, so that reclaim works meanwhile.
-    pub aged: bool,
+    /// How many times the array is written over before it is measured, so that reclaim works meanwhile. 0: it is new.
+    pub aged: u64,
 }
 
 /// The columns of a level over this number of members.

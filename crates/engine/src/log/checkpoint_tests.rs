@@ -8,7 +8,7 @@ use super::world::*;
 use crate::executor::yield_now;
 use crate::limits::BLOCK_BYTES;
 use crate::zone_device::memory::MemoryZones;
-use layout::zoned::{BlockName, MapEntry};
+use layout::zoned::{BlockName, Class, MapEntry};
 use std::rc::Rc;
 
 const NEVER: Option<usize> = Some(usize::MAX);
@@ -167,6 +167,35 @@ fn valid_bits_are_known_again_after_a_start() {
             array.wait(&world, yield_now());
         }
         assert!(valid.are_known() && port.shared.map.in_memory() <= 7);
+        counts_are_exact(&world, &array);
+    }
+}
+
+/// Mapping blocks have a segment of their own where a drive has a zone to spare (Z-I9), and everything is found either way.
+#[test]
+fn mapping_blocks_lie_apart_where_a_zone_can_be_spared() {
+    for (open_max, lie_apart) in [(None, true), (Some(8), true), (Some(7), false)] {
+        let shape = Shape { open_max, zones: 30, zone_blocks: 32, ..paged(RAID5, Some(8), None) };
+        let world = World::new(shape, 1);
+        let array = world.start().expect("an empty array");
+        let newest = |block: u64| 1 + (0..30).filter(|round| (block + round) % 5 == 0).max().unwrap_or(0);
+        fill(&world, &array, 0..shape.logical_blocks, 0);
+        for round in 0..30 {
+            fill(
+                &world,
+                &array,
+                (0..shape.logical_blocks).filter(|block| (block + round) % 5 == 0),
+                1 + round,
+            );
+        }
+        let shared = &array.set.0.port.shared;
+        assert!(shared.space.totals().moved_blocks > 100, "{:?}", shared.space.totals());
+        let open = shared.table.unsealed();
+        let open = open.iter().filter(|segment| segment.headers[0].class == Class::Reclaim).count();
+        assert_eq!(open, if lie_apart { 2 } else { 1 }, "where {open_max:?} zones may be open");
+        for block in 0..shape.logical_blocks {
+            holds(&world, &array, block..block + 1, newest(block));
+        }
         counts_are_exact(&world, &array);
     }
 }

@@ -33,7 +33,7 @@ use super::shared::LogShared;
 use super::write::{used_up, write_stripes};
 use crate::buffer::Slice;
 use crate::error::VolumeError;
-use crate::executor::join_all;
+use crate::executor::{join_all, yield_now};
 use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
 
@@ -41,8 +41,8 @@ use crate::zone_device::ZoneDevice;
 const BATCHES_WITHOUT_RISE: u32 = 16;
 /// While space is short, checkpoints take a quarter of what reclaim gains, at most.
 const CHECKPOINT_GAIN: u64 = 4;
-/// Copies that wait to be mapped, at most: 10 MiB.
-const COPIES_MAX: usize = 1 << 18;
+/// Copies that wait to be mapped, at most, where groups of the map may be in the log: 2.5 MiB.
+const COPIES_MAX: usize = 1 << 16;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
 
@@ -291,13 +291,15 @@ async fn move_mapped<D: ZoneDevice>(
     let of_victims =
         victims.iter().flat_map(|(victim, contents)| contents.mapped.iter().map(move |live| (victim, live)));
     let mapped: Vec<(&Arc<Segment>, &LiveBlock)> = of_victims.collect();
+    let is_paged = shared.config.map_limits.is_exceeded_by(shared.map.groups());
+    let copies_max = if is_paged { COPIES_MAX } else { 1 };
     let mut copies = Vec::new();
     for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
         if shared.space.is_stopping() {
             break;
         }
         let copied = copy(engine, part, &mut copies).await;
-        if copied.is_err() || copies.len() >= COPIES_MAX {
+        if copied.is_err() || copies.len() >= copies_max {
             map_copies(port, std::mem::take(&mut copies)).await?;
         }
         copied?;
@@ -381,6 +383,7 @@ async fn map_copies<D: ZoneDevice>(port: &LogPort<D>, mut copies: Vec<Copied>) -
             replace(port, copied.lba, copied.from, copied.to).await?;
         }
         shared.memory.ask(&shared.map);
+        yield_now().await; // clients of this shard wait
     }
     Ok(())
 }

@@ -24,8 +24,8 @@ use layout::zoned::{BlockName, Checkpoint, EmptiedEntry, Epoch, SegmentHeader, Z
 use smallvec::SmallVec;
 
 use self::decide::{
-    Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable, named_blocks,
-    newest_footers,
+    Decision, Footers, LiveBlock, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable,
+    named_blocks, newest_footers,
 };
 use self::found::{Failure, Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::known::{Known, Lists, Reading};
@@ -50,9 +50,12 @@ use super::zone_budget::ZoneBudget;
 use crate::buffer::Pool;
 use crate::counters::Counters;
 use crate::events::EventSink;
-use crate::executor::Executor;
+use crate::executor::{Executor, yield_now};
 use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
+
+/// Blocks of a segment's columns that are listed before other tasks have a turn.
+const OFFSETS_PER_TURN: u32 = 2048;
 
 /// What a start is made from: what the superblocks say, and the members.
 pub struct Start<D> {
@@ -350,16 +353,30 @@ pub async fn judge<D: ZoneDevice>(
         let held = ColumnFound { footer, end_block: zone.end_block, ..ColumnFound::default() };
         found.columns[usize::from(column)] = Some(held);
     }
-    if matches!(decide(&found), Decision::Records { .. }) {
-        scan_records(devices, pool, &mut found, &zones).await;
-    }
+    let decision = match Footers::of(&found) {
+        Some(footers) => Decision::Sealed(named_by(&footers).await),
+        None => {
+            scan_records(devices, pool, &mut found, &zones).await;
+            decide(&found)
+        }
+    };
     let is_gone = has_nothing(&found);
-    let decision = decide(&found);
     let lacking = match decision {
         Decision::Sealed(_) => lacking_columns(devices, pool, &found, &zones).await,
         Decision::Records { .. } => SmallVec::new(),
     };
     Judged { found, zones, decision, lacking, is_gone, left_out: None }
+}
+
+/// What footers name, a part at a time: a large zone has a quarter of a million blocks in each column, and reclaim looks at them while
+/// clients wait.
+async fn named_by(footers: &Footers<'_>) -> Vec<LiveBlock> {
+    let mut live = Vec::new();
+    for start in (0..footers.length).step_by(OFFSETS_PER_TURN as usize) {
+        live.extend(footers.blocks(start..(start + OFFSETS_PER_TURN).min(footers.length)));
+        yield_now().await;
+    }
+    live
 }
 
 /// Of the columns without a footer of the newest epoch those that have not all records which the footers name. Where drives choose places,

@@ -25,11 +25,11 @@ pub struct SpaceTotals {
 }
 
 impl SpaceTotals {
-    /// Blocks written for each that a client wrote, in hundredths: 100 is no reclaim.
-    pub fn write_amplification_percent(&self) -> u64 {
+    /// Blocks written for each that a client wrote, in hundredths: 100 is no reclaim. `mapping_blocks` were written of the map.
+    pub fn write_amplification_percent(&self, mapping_blocks: u64) -> u64 {
         match self.user_blocks {
             0 => 100,
-            user => (user + self.moved_blocks).saturating_mul(100) / user,
+            user => (user + self.moved_blocks + mapping_blocks).saturating_mul(100) / user,
         }
     }
 }

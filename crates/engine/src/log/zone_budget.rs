@@ -142,6 +142,17 @@ mod tests {
         assert!(budget.take(&[1, 2], Purpose::Recovery) && budget.active(1) == 4);
     }
 
+    /// Else a segment of clients might wait for a zone that nothing gives back.
+    #[test]
+    fn mapping_blocks_take_a_zone_only_beside_all_that_clients_may_open() {
+        for (limit, may) in [(Some(wanted(2)), false), (Some(wanted(3)), true), (None, true)] {
+            let mut budget = ZoneBudget::new([limit], 2);
+            assert_eq!(budget.take(&[0], Purpose::Map), may, "{limit:?}");
+            assert!(budget.take(&[0], Purpose::User) && budget.take(&[0], Purpose::User));
+            assert!(budget.take(&[0], Purpose::Recovery));
+        }
+    }
+
     #[test]
     fn a_drive_with_too_few_zones_is_refused_by_number() {
         assert_eq!(check(2, limit(Some(8), Some(5))), Ok(()));

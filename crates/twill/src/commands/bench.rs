@@ -62,6 +62,11 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
             let measured = bench::zoned::starts::measure(&zoned.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::zoned::starts::Starts::words)?;
         }
+        Some(BenchCommand::Aged(aged)) => {
+            let measured =
+                bench::zoned::aged::measure(&aged.plan(), aged.varied(), &|line| eprintln!("{line}"));
+            output.print(&measured.map_err(|error| failure(&error))?, bench::zoned::aged::Aged::words)?;
+        }
         Some(BenchCommand::Zoned(zoned)) => {
             let measured = bench::zoned::measure(&zoned.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::zoned::ZonedFigures::words)?;

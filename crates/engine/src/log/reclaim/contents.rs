@@ -7,6 +7,7 @@ use layout::zoned::{BlockName, EMPTIED_MAX, EmptiedEntry, MapEntry, ZEROES_MAX, 
 
 use crate::buffer::Slice;
 use crate::error::VolumeError;
+use crate::executor::yield_now;
 use crate::log::encode::StripeBlock;
 use crate::log::paging::{entry_of, holds, load_all, parts_of_groups};
 use crate::log::port::LogPort;
@@ -80,9 +81,10 @@ async fn mapped_of<D: ZoneDevice>(
     mut users: Vec<LiveBlock>,
 ) -> Result<Vec<LiveBlock>, VolumeError> {
     let shared = &port.shared;
-    let bit = |live: &LiveBlock| shared.valid.as_ref().and_then(|valid| valid.has(live.place));
-    if users.iter().all(|live| bit(live).is_some()) {
-        users.retain(|live| bit(live) == Some(true));
+    if let Some(valid) = &shared.valid
+        && users.first().is_some_and(|live| valid.is_known(live.place.slot))
+    {
+        users.retain(|live| valid.has(live.place) == Some(true));
         return Ok(users);
     }
     let lba = |live: &LiveBlock| match live.entry.name {
@@ -100,6 +102,7 @@ async fn mapped_of<D: ZoneDevice>(
             }
         }
         shared.memory.ask(&shared.map);
+        yield_now().await; // clients of this shard wait
     }
     Ok(mapped)
 }

@@ -7,6 +7,7 @@
 //! an older value (Z-I7).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use layout::zoned::{
     BlockEntry, BlockName, BlockPlace, ColumnRole, DataOffset, ENTRY_BYTES, FooterEntry, FooterPart,
@@ -99,14 +100,18 @@ pub fn is_readable(found: &SegmentFound) -> bool {
 
 /// Decides what of a segment counts.
 pub fn decide(found: &SegmentFound) -> Decision {
-    let newest = newest_footers(found);
-    let columns = (0u8..).zip(&newest).filter(|(_, has)| **has);
-    let roles = columns.map(|(column, _)| found.header.shape.role(column, DataOffset(0)));
-    // Footers are written when what they name is durable. Only records say where an append segment's lost column holds what.
-    if makes_all(&found.header, roles) && !(found.header.shape.is_append() && newest.contains(&false)) {
-        return Decision::Sealed(sealed(found, &newest));
+    match Footers::of(found) {
+        Some(footers) => Decision::Sealed(footers.blocks(0..footers.length)),
+        None => records(found),
     }
-    records(found)
+}
+
+/// The footers of a segment that say what counts of it: of columns without one what the others' coded entries say.
+pub struct Footers<'a> {
+    found: &'a SegmentFound,
+    newest: Vec<bool>,
+    /// Blocks of the data region that they tell of.
+    pub length: u32,
 }
 
 /// The columns whose footer is of the newest epoch: a recovery that never served may have left others (Z-I6).
@@ -129,52 +134,65 @@ pub fn named_blocks(found: &SegmentFound, newest: &[bool]) -> BTreeSet<u32> {
     named
 }
 
-/// The blocks that footers name: of columns without one what the others' coded entries say.
-fn sealed(found: &SegmentFound, newest: &[bool]) -> Vec<LiveBlock> {
-    let (header, shape) = (&found.header, &found.header.shape);
-    let width = shape.plan().columns.width();
-    let part = |column: u8, offset: u32| -> Option<FooterPart> {
-        let footer = found.columns[usize::from(column)].as_ref()?.footer.as_ref()?;
-        let at = (offset / shape.entries_per_footer(), offset % shape.entries_per_footer());
-        Some(footer.get(at.0 as usize)?.entries.get(at.1 as usize)?.part)
-    };
-    let with_footer: Vec<u8> = (0..width).filter(|column| newest[usize::from(*column)]).collect();
-    let length = |column: &u8| {
-        let footer = found.columns[usize::from(*column)].as_ref().and_then(|found| found.footer.as_ref());
-        footer.and_then(|footer| footer.first()).map_or(0, |first| first.data_blocks)
-    };
-    let mut live = Vec::new();
-    for offset in 0..with_footer.iter().map(length).max().unwrap_or(0) {
-        let mut place = |column: u8, entry: BlockEntry| {
-            if !matches!(entry.name, BlockName::Padding | BlockName::Descriptor(_)) {
-                let block = DataOffset(offset).zone_block();
-                live.push(LiveBlock { entry, place: BlockPlace { slot: header.slot, column, block } });
-            }
-        };
-        for &column in &with_footer {
-            if let Some(FooterPart::Named(entry)) = part(column, offset) {
-                place(column, entry);
-            }
-        }
-        if with_footer.len() == usize::from(width) {
-            continue;
-        }
-        let parts: Vec<coded::RowPart> = with_footer
-            .iter()
-            .filter_map(|&column| {
-                let role = shape.role(column, DataOffset(offset));
-                Some(coded::RowPart { role, bytes: part(column, offset)?.bytes() })
-            })
-            .collect();
-        let Ok(row) = coded::recover(Structure::Footer, shape.plan().columns, &parts) else { continue };
-        for (index, entry) in (0u8..).zip(row) {
-            let column = shape.data_column(index, DataOffset(offset));
-            if !newest[usize::from(column)] {
-                place(column, entry);
-            }
-        }
+impl<'a> Footers<'a> {
+    /// None: only records tell what counts.
+    pub fn of(found: &'a SegmentFound) -> Option<Self> {
+        let newest = newest_footers(found);
+        let columns = (0u8..).zip(&newest).filter(|(_, has)| **has);
+        let roles = columns.map(|(column, _)| found.header.shape.role(column, DataOffset(0)));
+        // Footers are written when what they name is durable. Only records say where an append segment's lost column holds what.
+        let is_lacking = found.header.shape.is_append() && newest.contains(&false);
+        let is_sealed = makes_all(&found.header, roles) && !is_lacking;
+        let with_footer = found.columns.iter().zip(&newest).filter(|(_, has)| **has);
+        let first = with_footer.filter_map(|(column, _)| column.as_ref()?.footer.as_ref()?.first());
+        let length = first.map(|first| first.data_blocks).max().unwrap_or(0);
+        is_sealed.then_some(Footers { found, newest, length })
     }
-    live
+
+    /// What they name in a part of the data region.
+    pub fn blocks(&self, offsets: Range<u32>) -> Vec<LiveBlock> {
+        let (found, newest) = (self.found, &self.newest);
+        let (header, shape) = (&found.header, &found.header.shape);
+        let width = shape.plan().columns.width();
+        let part = |column: u8, offset: u32| -> Option<FooterPart> {
+            let footer = found.columns[usize::from(column)].as_ref()?.footer.as_ref()?;
+            let at = (offset / shape.entries_per_footer(), offset % shape.entries_per_footer());
+            Some(footer.get(at.0 as usize)?.entries.get(at.1 as usize)?.part)
+        };
+        let with_footer: Vec<u8> = (0..width).filter(|column| newest[usize::from(*column)]).collect();
+        let mut live = Vec::new();
+        for offset in offsets {
+            let mut place = |column: u8, entry: BlockEntry| {
+                if !matches!(entry.name, BlockName::Padding | BlockName::Descriptor(_)) {
+                    let block = DataOffset(offset).zone_block();
+                    live.push(LiveBlock { entry, place: BlockPlace { slot: header.slot, column, block } });
+                }
+            };
+            for &column in &with_footer {
+                if let Some(FooterPart::Named(entry)) = part(column, offset) {
+                    place(column, entry);
+                }
+            }
+            if with_footer.len() == usize::from(width) {
+                continue;
+            }
+            let parts: Vec<coded::RowPart> = with_footer
+                .iter()
+                .filter_map(|&column| {
+                    let role = shape.role(column, DataOffset(offset));
+                    Some(coded::RowPart { role, bytes: part(column, offset)?.bytes() })
+                })
+                .collect();
+            let Ok(row) = coded::recover(Structure::Footer, shape.plan().columns, &parts) else { continue };
+            for (index, entry) in (0u8..).zip(row) {
+                let column = shape.data_column(index, DataOffset(offset));
+                if !newest[usize::from(column)] {
+                    place(column, entry);
+                }
+            }
+        }
+        live
+    }
 }
 
 /// What the descriptors of one stripe have in common.

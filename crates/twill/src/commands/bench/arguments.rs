@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
@@ -51,6 +51,8 @@ pub enum BenchCommand {
     Rebuild(RebuildArguments),
     /// What a write to a zoned array costs, in software zones in memory, beside the floor of the same stripes.
     Zoned(ZonedBenchArguments),
+    /// What zoned arrays do that are written over and over: by the room in reserve, or by the memory for the map.
+    Aged(AgedArguments),
     /// How long a zoned array takes to start after its server was killed, with checkpoints of its map and without.
     Starts(StartsArguments),
     /// What arrays of 1 TB to 1 PB keep in memory.
@@ -377,7 +379,7 @@ pub struct ZonedBenchArguments {
     /// Room for what is overwritten, in hundredths of the array's size.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub reserve: u32,
-    /// Fill the array and write it over at random first, so that reclaim works while it is measured.
+    /// Fill the array and write as much again in the way that is measured then, so that reclaim works meanwhile.
     #[arg(long)]
     pub aged: bool,
     /// Memory for the map, of which the rest stays in the log [default: all]. The map takes 1/512 of the array's size.
@@ -386,6 +388,54 @@ pub struct ZonedBenchArguments {
     /// How much of the map may change before a checkpoint is written; 0 for no checkpoints.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "256M")]
     pub map_dirty: u64,
+}
+
+/// Arguments of `bench aged`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: all, half and a quarter of the map in memory, with the workloads of the ZapRAID paper
+  twill bench aged --vary map-memory"
+)]
+pub struct AgedArguments {
+    /// Members, of memory.
+    #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:4x1G")]
+    pub members: Vec<String>,
+    /// RAID level: 0, 4, 5, 6 or 10.
+    #[arg(short, long, default_value = "5")]
+    pub level: String,
+    /// What is varied.
+    #[arg(long, value_enum, default_value = "reserve")]
+    pub vary: Vary,
+    /// Requests in flight on each shard.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub iodepth: usize,
+    /// Threads that serve.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub shards: usize,
+    /// Seconds of each run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    pub runtime: f64,
+    /// Rounds; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Bytes of a software zone.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "8M")]
+    pub zone_size: u64,
+    /// Room for what is overwritten, in hundredths of the array's size, unless that is varied.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
+    pub reserve: u32,
+    /// How many times as much as the array has is written before the measurement.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub times: u64,
+}
+
+/// What `bench aged` varies.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Vary {
+    /// The reserve: 20, 25, 50 and 100 % (the paper's experiment 8).
+    Reserve,
+    /// The memory for the map: all of it, half and a quarter (its experiment 9).
+    MapMemory,
 }
 
 /// Arguments of `bench starts`.
@@ -410,6 +460,38 @@ pub struct StartsArguments {
     pub map_dirty: u64,
 }
 
+impl AgedArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::zoned::Plan {
+        let array = Setting {
+            members: self.members.clone(),
+            level: self.level.clone(),
+            iodepth: self.iodepth,
+            shards: self.shards,
+            runtime: self.runtime,
+            ramp: 0.0,
+            ..Setting::default()
+        };
+        bench::zoned::Plan {
+            runs: self.runs,
+            shards: vec![self.shards],
+            array,
+            zone_bytes: self.zone_size,
+            reserve_percent: self.reserve,
+            aged: self.times,
+            map_limits: MapLimits::of_bytes(None, MapLimits::default().changed_bytes()),
+        }
+    }
+
+    /// What is varied.
+    pub fn varied(&self) -> bench::zoned::aged::Varied {
+        match self.vary {
+            Vary::Reserve => bench::zoned::aged::Varied::Reserve,
+            Vary::MapMemory => bench::zoned::aged::Varied::MapMemory,
+        }
+    }
+}
+
 impl StartsArguments {
     /// What to measure.
     pub fn plan(&self) -> bench::zoned::Plan {
@@ -421,7 +503,7 @@ impl StartsArguments {
             array,
             zone_bytes: self.zone_size,
             reserve_percent: 25,
-            aged: false,
+            aged: 0,
             map_limits: MapLimits::of_bytes(None, Some(self.map_dirty)),
         }
     }
@@ -446,7 +528,7 @@ impl ZonedBenchArguments {
             array,
             zone_bytes: self.zone_size,
             reserve_percent: self.reserve,
-            aged: self.aged,
+            aged: u64::from(self.aged),
             map_limits: MapLimits::of_bytes(self.map_memory, Some(self.map_dirty).filter(|bytes| *bytes > 0)),
         }
     }

@@ -112,7 +112,10 @@ fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
         checkpoints_written: shared.checkpoints.written(),
         reserve_bytes: said.map_or(0, |superblock| superblock.plan.reserve_blocks * BLOCK),
         epoch: shared.epoch.to_string(),
-        write_amplification_percent: shared.space.totals().write_amplification_percent(),
+        write_amplification_percent: shared
+            .space
+            .totals()
+            .write_amplification_percent(shared.memory.written()),
         emptied_segments: shared.space.totals().emptied_segments,
         degraded_segments: lacking(shared).len() as u64,
         columns_left_out: shared.members.left_out() as u64,
