@@ -207,7 +207,7 @@ fn list<E>(
     (0..).zip(parts).map(block).collect()
 }
 
-/// Writes the lists, and pins them. Returns the number of the segment that they begin in.
+/// Writes the lists, and pins them. Returns the lowest number of a segment that they are in.
 async fn write_lists<D: ZoneDevice>(
     engine: &LogEngine<D>,
     lists: &[StripeBlock],
@@ -222,6 +222,7 @@ async fn write_lists<D: ZoneDevice>(
     let slots = slots.into_inner();
     slots.iter().for_each(|slot| pins.add(*slot));
     result?;
-    let first = slots.first().and_then(|slot| table.get(*slot));
-    Ok(first.expect("a root of one block at least, in a segment that nothing empties now").number())
+    // A start reads on from there by numbers, and where space is short they may end in a segment that was opened before.
+    let numbers = slots.iter().filter_map(|slot| table.get(*slot)).map(|segment| segment.number());
+    Ok(numbers.min().expect("a root of one block at least, in a segment that nothing empties now"))
 }

@@ -1,13 +1,17 @@
 //! Checkpoints and a map larger than its memory: a start reads what came after, memory is bounded, and what cannot be used is done
 //! without.
 
-use super::config::{MapLimits, SUPERBLOCK_ZONES};
+use super::checkpoint::checkpoint;
+use super::config::{MapLimits, RESERVED_SEGMENTS, SUPERBLOCK_ZONES};
+use super::open::Stream;
 use super::paging::all_entries;
 use super::serve_tests::shapes;
 use super::world::*;
+use super::zone_budget::Purpose;
 use crate::executor::yield_now;
 use crate::limits::BLOCK_BYTES;
 use crate::zone_device::memory::MemoryZones;
+use layout::geometry::Level;
 use layout::zoned::{BlockName, Class, MapEntry};
 use std::rc::Rc;
 
@@ -197,6 +201,32 @@ fn mapping_blocks_lie_apart_where_a_zone_can_be_spared() {
             holds(&world, &array, block..block + 1, newest(block));
         }
         counts_are_exact(&world, &array);
+    }
+}
+
+/// Where space is short the lists of a checkpoint may begin in the segment of mapping blocks and end in one that reclaim has had open
+/// for longer, whose number is lower.
+#[test]
+fn a_checkpoint_is_found_wherever_its_lists_went() {
+    let mirrors = Shape { level: Level::Raid10, members: 2, ..RAID5 }; // a block a row
+    for checkpoints in 1..40 {
+        let world = World::new(paged(mirrors, Some(8), NEVER), 1);
+        let array = world.start().expect("an empty array");
+        let engine = Rc::clone(&array.set.0);
+        let open = async move { engine.open.current(&engine.port, Stream::Moved).await.map(drop) };
+        array.wait(&world, open).expect("reclaim's segment is open first");
+        fill(&world, &array, 0..mirrors.logical_blocks, 1);
+        let table = &array.set.0.port.shared.table;
+        while table.take(&[0, 1], RESERVED_SEGMENTS, Purpose::User).is_ok() {}
+        for _ in 0..checkpoints {
+            let engine = Rc::clone(&array.set.0);
+            array.wait(&world, async move { checkpoint(&engine).await }).expect("written");
+        }
+        world.kill(&array.executor);
+        let array = world.start().expect("started after a crash");
+        let report = array.report;
+        assert!(report.from_checkpoint, "{checkpoints} checkpoints: {report:?}");
+        holds(&world, &array, 0..mirrors.logical_blocks, 1);
     }
 }
 

@@ -284,7 +284,7 @@ fn columns_of(zones: &[ZoneFound]) -> Columns {
     columns
 }
 
-/// Reads a checkpoint: the segment that it begins in, and those after it as far as it goes. They are judged, and in their slots.
+/// Reads a checkpoint: the segment with the lowest number that it is in, and those after it as far as it goes. They are judged, and in their slots.
 async fn read_known<D: ZoneDevice>(
     port: &LogPort<D>,
     columns: &Columns,
