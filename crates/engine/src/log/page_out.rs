@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use layout::zoned::{BlockName, BlockPlace, MapEntry};
 
+use super::config::RESERVED_SEGMENTS;
 use super::encode::StripeBlock;
 use super::map::{Evicted, Taken};
 use super::open::{OpenSegments, Stream};
@@ -150,13 +151,15 @@ pub fn is_paged(shared: &LogShared) -> bool {
 async fn turn<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -> u64 {
     let (map, limit) = (&engine.port.shared.map, engine.port.shared.memory.limit().unwrap_or(usize::MAX));
     let wanted = limit - engine.port.shared.memory.round();
+    // Z-I10: what is reserved is for reclaim. While nothing else is free what changed stays, and memory is exceeded.
+    let may_write = || engine.port.shared.table.free_least() > RESERVED_SEGMENTS;
     let mut left = 2 * map.groups();
     while map.in_memory() > wanted && left > 0 {
         let mut dirty = Vec::new();
         while map.in_memory() > wanted + dirty.len() && left > 0 && dirty.len() < GROUPS_AT_ONCE {
             hand = (hand + 1) % map.groups();
             left -= 1;
-            if let Evicted::Write(bytes) = map.evict(hand) {
+            if let Evicted::Write(bytes) = map.evict(hand, may_write()) {
                 dirty.push((hand, bytes));
             }
         }

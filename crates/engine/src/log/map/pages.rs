@@ -237,10 +237,10 @@ impl Map {
         Taken::Zeroes(Some(std::mem::replace(&mut own.place, NO_PLACE)).filter(|old| *old != NO_PLACE))
     }
 
-    /// Takes a group out of memory, if it was not used since the hand passed (CLOCK).
-    pub fn evict(&self, group: u64) -> Evicted {
+    /// Takes a group out of memory, if it was not used since the hand passed (CLOCK), and need not be written or may be.
+    pub fn evict(&self, group: u64, may_write: bool) -> Evicted {
         let mut own = self.at(group).lock();
-        if !own.is_idle() || std::mem::take(&mut own.was_used) {
+        if !own.is_idle() || own.is_dirty && !may_write || std::mem::take(&mut own.was_used) {
             return Evicted::No;
         }
         if own.is_dirty {
