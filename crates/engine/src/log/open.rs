@@ -138,14 +138,13 @@ impl OpenSegments {
         if stream != Stream::Map {
             return self.open_of(port, stream).await;
         }
-        let is_apart = port.shared.config.map_limits.is_exceeded_by(port.shared.map.groups());
-        match is_apart {
-            true => match self.open_of(port, stream).await {
-                Err(VolumeError::NoSpace { .. }) => self.open_of(port, Stream::Moved).await,
-                open => open,
-            },
-            false => self.open_of(port, Stream::Moved).await,
+        if port.shared.is_map_paged() {
+            match self.open_of(port, Stream::Map).await {
+                Err(VolumeError::NoSpace { .. }) => {}
+                open => return open,
+            }
         }
+        self.open_of(port, Stream::Moved).await
     }
 
     async fn open_of<D: ZoneDevice>(

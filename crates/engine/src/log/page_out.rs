@@ -142,7 +142,7 @@ async fn look_through<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -
 
 /// Whether the map may take less memory than all of it needs: then a task lets go of groups.
 pub fn is_paged(shared: &LogShared) -> bool {
-    let is_paged = shared.config.map_limits.is_exceeded_by(shared.map.groups());
+    let is_paged = shared.is_map_paged();
     shared.memory.set_running(is_paged);
     is_paged
 }

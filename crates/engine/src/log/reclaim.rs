@@ -291,8 +291,7 @@ async fn move_mapped<D: ZoneDevice>(
     let of_victims =
         victims.iter().flat_map(|(victim, contents)| contents.mapped.iter().map(move |live| (victim, live)));
     let mapped: Vec<(&Arc<Segment>, &LiveBlock)> = of_victims.collect();
-    let is_paged = shared.config.map_limits.is_exceeded_by(shared.map.groups());
-    let copies_max = if is_paged { COPIES_MAX } else { 1 };
+    let copies_max = if shared.is_map_paged() { COPIES_MAX } else { 1 };
     let mut copies = Vec::new();
     for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
         if shared.space.is_stopping() {

@@ -62,6 +62,11 @@ impl LogShared {
         failing
     }
 
+    /// Whether the map is larger than the memory that it may take, so that groups of it may be in the log.
+    pub fn is_map_paged(&self) -> bool {
+        self.config.map_limits.is_exceeded_by(self.map.groups())
+    }
+
     /// A segment is gone: all its zones are empty or set aside, and its slot is free.
     pub fn segment_is_gone(&self, slot: u32) {
         self.valid.iter().for_each(|valid| valid.emptied(slot));
