@@ -12,6 +12,7 @@ pub mod device;
 pub mod error;
 pub mod events;
 pub mod executor;
+pub mod fabric;
 pub mod foreground;
 pub mod foreign_buffer;
 pub mod in_place;

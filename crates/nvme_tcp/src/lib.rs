@@ -22,6 +22,7 @@ pub mod session;
 pub mod status;
 pub mod subsystem;
 pub mod target;
+pub mod vendor;
 
 pub use hash::HashFunction;
 pub use secret_text::KeyTextError;

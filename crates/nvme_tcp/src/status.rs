@@ -113,6 +113,17 @@ statuses! {
     PATH_CONTROLLER = PATH 0x60, RETRY, "the controller found an error on the way";
     PATH_HOST = PATH 0x70, RETRY, "the host found an error on the way";
     HOST_ABORTED = PATH 0x71, RETRY, "the host gave up the command";
+
+    OP_RETIRED = VENDOR 0x01, FINAL, "Twill: the op is retired";
+    OP_ABORTED = VENDOR 0x02, FINAL, "Twill: the op is aborted";
+    PEER_UNREACHABLE = VENDOR 0x03, RETRY, "Twill: a peer of the op cannot be reached";
+    NO_ATTACH = VENDOR 0x04, FINAL, "Twill: there is no such attach";
+    CONTRIBUTION_REFUSED = VENDOR 0x05, FINAL, "Twill: a contribution came twice, or is out of range";
+    TIME_OVER = VENDOR 0x06, FINAL, "Twill: the op's time is over";
+    NO_CREDIT = VENDOR 0x07, FINAL, "Twill: the host sends more than its credit covers";
+    DELTA_GONE = VENDOR 0x08, FINAL, "Twill: the delta is gone";
+    DIGEST_WRONG = VENDOR 0x09, FINAL, "Twill: a contribution's digest is wrong";
+    NEVER_SEEN = VENDOR 0x0a, FINAL, "Twill: the op was never seen";
 }
 
 impl Status {
@@ -190,7 +201,8 @@ impl Status {
         self.0 & kind == other.0 & kind
     }
 
-    /// What it means, if that is known here. Command-specific codes of 80h and above are those of Connect.
+    /// What it means, if that is known here. Command-specific codes of 80h and above are those of Connect, and vendor-specific
+    /// ones those of Twill targets.
     #[must_use]
     pub fn words(self) -> Option<&'static str> {
         WORDS.iter().find(|(status, _)| status.is(self)).map(|(_, words)| *words)

@@ -19,6 +19,8 @@ mod controller {
     use super::*;
     use crate::facts::controller as facts;
 
+    const BOOT_ID: u64 = u64::from_le_bytes([b'.'; 8]);
+
     #[test]
     fn fields_are_where_the_kernel_reads_them() {
         let bytes = facts().encode();
@@ -43,6 +45,11 @@ mod controller {
         assert_eq!((info.transfer_bytes_max, info.in_capsule_bytes), (Some(1 << 20), 8192));
         assert!(info.volatile_cache && info.reservations && info.write_zeroes && info.ana);
         assert_eq!((info.keep_alive_granularity_ms, info.quiesce_ms, info.async_events_max), (1000, 500, 4));
+        let fabric = info.fabric.expect("a Twill target's");
+        assert_eq!((fabric.version, fabric.boot_id, fabric.encode()), (0x2e2e, BOOT_ID, facts().capability));
+        let other =
+            ControllerInfo::parse(&ControllerFacts { capability: [0; 24], ..facts() }.encode()).unwrap();
+        assert_eq!(other.fabric, None);
         let discovery = ControllerFacts {
             controller_type: ControllerType::Discovery,
             subsystem: Nqn::new(DISCOVERY_NQN).unwrap(),
@@ -51,6 +58,7 @@ mod controller {
         let info = ControllerInfo::parse(&discovery.encode()).unwrap();
         assert_eq!(info.controller_type, Some(ControllerType::Discovery));
         assert!(!info.reservations && !info.ana && info.namespace_id_max == 0);
+        assert_eq!(info.fabric, None);
     }
 
     #[test]

@@ -246,6 +246,19 @@ impl Kernel {
         });
     }
 
+    /// See [`add_product`](crate::add_product).
+    pub fn add_product(self, coefficient: u8, source: &[u8], out: &mut [u8]) {
+        let len = out.len();
+        self.require(len);
+        require_lengths(&[source], len);
+        let (known, solution) = ([(0, source)], Solution::of_product(coefficient));
+        let to = out.as_mut_ptr();
+        // As the recovery of one chunk from `out`, whose blocks are read before they are written.
+        dispatch!(self, recover_one(&known, to.cast_const(), &solution, to, len), scalar: {
+            scalar::update_by_product(coefficient, source, out);
+        });
+    }
+
     fn sum(self, data: &[&[u8]], seed: Option<&[u8]>, p: &mut [u8]) {
         let len = p.len();
         let pointer = seed.map(<[u8]>::as_ptr);

@@ -9,6 +9,7 @@
 //! | write a whole stripe, or check one | [`encode_p`], [`encode_pq`], [`encode_q`] |
 //! | change one chunk in place | [`update_p`], [`update_pq`], [`update_q`] |
 //! | change some chunks, keep the old parity | [`delta_p`], [`delta_pq`], [`delta_q`] |
+//! | add one chunk's part where the others are elsewhere | [`add_product`], [`coefficient`] |
 //! | get lost chunks back | [`recover_data_from_p`], [`recover_data_from_q`], [`recover_two_data`] |
 //!
 //! Each call makes one pass over its chunks, allocates nothing and blocks on nothing. All slices of a call have one
@@ -119,6 +120,20 @@ pub fn recover_two_data(
 /// dst ^= `src`
 pub fn xor_into(src: &[u8], dst: &mut [u8]) {
     Kernel::best().xor_into(src, dst);
+}
+
+/// out ^= `coefficient` * `source`: one contribution to any linear code.
+pub fn add_product(coefficient: u8, source: &[u8], out: &mut [u8]) {
+    Kernel::best().add_product(coefficient, source, out);
+}
+
+/// The coefficient in Q of the chunk with this index, g^`index`.
+///
+/// # Panics
+/// If `index` is [`DATA_CHUNKS_MAX`] or more.
+pub fn coefficient(index: usize) -> u8 {
+    assert!(index < DATA_CHUNKS_MAX, "{index} is no index of a data chunk");
+    gf256::power(index)
 }
 
 /// The name of the kernel in use: "avx512-gfni", "avx2", "neon" or "scalar".

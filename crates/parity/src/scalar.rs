@@ -87,7 +87,7 @@ pub(crate) fn xor_into(src: &[u8], dst: &mut [u8]) {
 }
 
 /// out ^= coefficient * source
-fn update_by_product(coefficient: u8, source: &[u8], out: &mut [u8]) {
+pub(crate) fn update_by_product(coefficient: u8, source: &[u8], out: &mut [u8]) {
     for (at, out) in blocks_mut(out).enumerate() {
         store(xor(load(out, 0), multiply(coefficient, load(source, at))), out);
     }

@@ -27,6 +27,13 @@ impl Solution {
         Self::new(known, multiply(power(y), of_q), of_q)
     }
 
+    /// What is there already, and the only known chunk times a coefficient.
+    pub(crate) fn of_product(coefficient: u8) -> Self {
+        let mut of_known = [0; DATA_CHUNKS_MAX];
+        of_known[0] = coefficient;
+        Self { of_known, of_p: 0, of_q: 1 }
+    }
+
     fn new(known: &[(usize, &[u8])], of_p: u8, of_q: u8) -> Self {
         let mut of_known = [0; DATA_CHUNKS_MAX];
         for ((index, _), coefficient) in known.iter().zip(&mut of_known) {

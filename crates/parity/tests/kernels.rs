@@ -165,6 +165,12 @@ proptest! {
                 kernel.update_q(index, old, new, q);
             });
             let summed = outputs(&stripe.parity, |[p, _]| kernel.xor_into(old, p));
+            for coefficient in [0, 1, 2, 0x8e, 0xff, parity::coefficient(41)] {
+                let with = |kernel: Kernel| {
+                    outputs(&stripe.parity, |[p, _]| kernel.add_product(coefficient, old, p))
+                };
+                assert_eq!(with(kernel), with(Kernel::Scalar), "{kernel:?}, {coefficient}");
+            }
             (both, each, summed)
         };
         let expected = run(Kernel::Scalar);
@@ -267,11 +273,29 @@ fn root_functions_run_the_best_kernel() {
         parity::encode_pq(&data, p, q);
         parity::update_pq(3, data[0], data[1], p, q);
         parity::xor_into(data[2], p);
+        parity::add_product(7, data[2], p);
     });
     let method = outputs(&stripe.parity, |[p, q]| {
         best.encode_pq(&data, p, q);
         best.update_pq(3, data[0], data[1], p, q);
         best.xor_into(data[2], p);
+        best.add_product(7, data[2], p);
     });
     assert!(root == method);
+}
+
+/// Contributions that are made one at a time, anywhere, add up to the parity that is made of all chunks at once.
+#[test]
+fn contributions_add_up_to_p_and_q() {
+    let chunks: Vec<Vec<u8>> =
+        (0..9u8).map(|i| (0..192).map(|at| (at as u8).wrapping_mul(i + 3)).collect()).collect();
+    let data: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+    let (mut p, mut q) = (vec![0; 192], vec![0; 192]);
+    parity::encode_pq(&data, &mut p, &mut q);
+    let (mut sum_p, mut sum_q) = (vec![0; 192], vec![0; 192]);
+    for (index, chunk) in data.iter().enumerate().rev() {
+        parity::add_product(1, chunk, &mut sum_p);
+        parity::add_product(parity::coefficient(index), chunk, &mut sum_q);
+    }
+    assert_eq!((sum_p, sum_q), (p, q));
 }

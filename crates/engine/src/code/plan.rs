@@ -26,11 +26,11 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn data_set(self) -> ChunkSet {
+    pub(crate) fn data_set(self) -> ChunkSet {
         ChunkSet::first(self.data)
     }
 
-    fn parity_set(self) -> ChunkSet {
+    pub(crate) fn parity_set(self) -> ChunkSet {
         [P, Q].into_iter().take(self.parity as usize).collect()
     }
 }

@@ -6,11 +6,12 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::IDENTIFY_BYTES;
 use crate::names::{Nqn, NqnError};
+use crate::vendor::Capability;
+
+pub use crate::vendor::CAPABILITY_BYTES;
 
 /// Version 2.0 of the specification, as the property of that name has it, too.
 pub const VERSION: u32 = 0x0002_0000;
-/// Bytes of a Twill target's own capability, at the beginning of the vendor's area.
-pub const CAPABILITY_BYTES: usize = 24;
 
 byte_struct! {
     struct RawController, 4096 bytes {
@@ -170,7 +171,7 @@ pub struct ControllerFacts {
     pub async_events: u32,
     /// Entries of the error log, less one.
     pub error_log_entries: u8,
-    /// What a Twill target says of itself; other targets have zeroes there.
+    /// What a Twill target says of itself, by [`Capability::encode`]; other targets have zeroes there.
     pub capability: [u8; CAPABILITY_BYTES],
 }
 
@@ -296,6 +297,8 @@ pub struct ControllerInfo {
     pub async_events: u32,
     /// Beginning of the vendor's area.
     pub capability: [u8; CAPABILITY_BYTES],
+    /// The same, if it is a Twill target's.
+    pub fabric: Option<Capability>,
 }
 
 /// Why an initiator does not work with a controller.
@@ -352,6 +355,7 @@ impl ControllerInfo {
             _ => return Err(ControllerInfoError::Capsule(capsule)),
         };
         let io_commands = raw.io_commands.get();
+        let capability = raw.vendor[..CAPABILITY_BYTES].try_into().expect("the vendor's area is longer");
         Ok(ControllerInfo {
             controller_type,
             serial: text(&raw.serial),
@@ -376,7 +380,8 @@ impl ControllerInfo {
             quiesce_ms: raw.quiesce_ms.get(),
             async_events_max: u16::from(raw.async_event_limit) + 1,
             async_events: raw.async_events.get(),
-            capability: raw.vendor[..CAPABILITY_BYTES].try_into().expect("the vendor's area is longer"),
+            capability,
+            fabric: Capability::parse(&capability),
         })
     }
 }

@@ -1,0 +1,435 @@
+//! Ops among targets in every order of events that a seed draws: orders, contributions, answers of drives and questions of the
+//! host, each delivered, late or lost.
+//!
+//! Of each op the test knows what its drives held. When every participant is final it compares what the verdict says with what
+//! the drives hold, and then delivers everything that is still under way: nothing may change any more.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::effect::{Effect, Effects, Input};
+use super::host::{Final, Verdict, judge};
+use super::order::{
+    Answer, Base, Contribution, Destination, Ending, How, Op, Order, Role, Settle, Sink, Stamp,
+};
+use super::target::Target;
+use crate::buffer::{Buffer, Gather, Pool, Slice};
+
+const CHUNK: usize = 128;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Routine {
+    Delta,
+    Reconstruct,
+}
+
+/// To whom an answer goes.
+#[derive(Clone, Copy, Debug)]
+enum Token {
+    /// The host, to its order or its question.
+    Host { from: usize, op: Op },
+    /// A contributor.
+    Peer { contributor: usize, op: Op, destination: usize, cut: u32 },
+}
+
+/// What is under way.
+enum Event {
+    Order(usize, Order, Vec<u8>),
+    Settle(usize, Stamp),
+    Contribution { from: usize, to: usize, destination: usize, part: Contribution, data: Slice, cut: u32 },
+    ContributionAnswer { contributor: usize, op: Op, destination: usize, ending: Ending },
+    Read(usize, Op, std::ops::Range<u64>),
+    Write(usize, Op, u64, Vec<u8>),
+    Limit(usize, Op),
+}
+
+struct World {
+    random: u64,
+    data: usize,
+    drives: Vec<Vec<u8>>,
+    targets: Vec<Target<Token>>,
+    events: VecDeque<Event>,
+    finals: Vec<Option<Final>>,
+    /// How often the connections between targets were cut.
+    cuts: u32,
+    /// Contributions that their contributors have no answer to.
+    unanswered: BTreeSet<(usize, Op, usize)>,
+    op: Op,
+    faults: Faults,
+    settling: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Faults {
+    /// Of a thousand events.
+    cut: u64,
+    lost_order: u64,
+    drive: u64,
+    limit: u64,
+    settle: u64,
+}
+
+impl World {
+    fn new(data: usize, parity: usize, seed: u64, faults: Faults) -> Self {
+        let pool = Pool::new(1 << 20);
+        let mut world = World {
+            data,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            drives: Vec::new(),
+            targets: (0..data + parity).map(|me| Target::new(me as u8, Arc::clone(&pool))).collect(),
+            events: VecDeque::new(),
+            finals: Vec::new(),
+            cuts: 0,
+            unanswered: BTreeSet::new(),
+            op: Op(0),
+            faults,
+            settling: false,
+        };
+        for _ in 0..data {
+            let chunk = (0..CHUNK).map(|_| world.draw(256) as u8).collect();
+            world.drives.push(chunk);
+        }
+        for index in 0..parity {
+            world.drives.push(parity_of(&world.drives[..data], index));
+        }
+        world
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    fn happens(&mut self, of_thousand: u64) -> bool {
+        self.draw(1000) < of_thousand
+    }
+
+    fn act(&mut self, at: usize, input: Input<Token>) {
+        let mut effects = Effects::new();
+        self.targets[at].handle(input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Read { op, rows } => self.events.push_back(Event::Read(at, op, rows)),
+                Effect::Write { op, start, data, .. } => {
+                    let mut bytes = vec![0; data.len()];
+                    data.copy_to(&mut bytes);
+                    self.events.push_back(Event::Write(at, op, start, bytes));
+                }
+                Effect::Forward { destination, to, contribution, data } => {
+                    let to = usize::from(to);
+                    let cut = self.cuts;
+                    self.unanswered.insert((at, contribution.stamp.op, destination));
+                    self.events.push_back(Event::Contribution {
+                        from: at,
+                        to,
+                        destination,
+                        part: contribution,
+                        data,
+                        cut,
+                    });
+                }
+                Effect::Limit { op } => self.events.push_back(Event::Limit(at, op)),
+                Effect::Answer { token: Token::Host { from, op }, answer, .. } => {
+                    self.host_hears(from, op, answer);
+                }
+                Effect::Answer {
+                    token: Token::Peer { contributor, op, destination, cut }, answer, ..
+                } => {
+                    // An answer on a connection that was cut since does not arrive.
+                    if cut == self.cuts {
+                        let ending = answer.ending;
+                        self.events.push_back(Event::ContributionAnswer {
+                            contributor,
+                            op,
+                            destination,
+                            ending,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn host_hears(&mut self, from: usize, op: Op, answer: Answer) {
+        if op == self.op {
+            self.finals[from].get_or_insert(Final::Answered(answer));
+            if answer.ending != Ending::Done {
+                self.settle();
+            }
+        }
+    }
+
+    /// F-I4: each participant that has not answered is asked.
+    fn settle(&mut self) {
+        if std::mem::replace(&mut self.settling, true) {
+            return;
+        }
+        let stamp = Stamp { op: self.op, lowest: self.op };
+        for at in 0..self.finals.len() {
+            if self.finals[at].is_none() {
+                self.events.push_back(Event::Settle(at, stamp));
+            }
+        }
+    }
+
+    /// All contributions and answers between targets that are under way are lost, and later answers to what was sent before;
+    /// contributors learn that.
+    fn cut(&mut self) {
+        self.cuts += 1;
+        let is_between =
+            |event: &Event| matches!(event, Event::Contribution { .. } | Event::ContributionAnswer { .. });
+        self.events.retain(|event| !is_between(event));
+        for (contributor, op, destination) in std::mem::take(&mut self.unanswered) {
+            let ending = Ending::PeerUnreachable;
+            self.act(contributor, Input::Forwarded { op, destination, ending });
+        }
+    }
+
+    /// One event, drawn. False: there is none.
+    fn step(&mut self) -> bool {
+        if self.events.is_empty() {
+            return false;
+        }
+        let faults = self.faults;
+        if self.happens(faults.cut) {
+            self.cut();
+        }
+        if self.happens(faults.settle) && self.finals.iter().any(Option::is_none) {
+            self.settle();
+        }
+        if self.events.is_empty() {
+            return true;
+        }
+        let at = self.draw(self.events.len() as u64) as usize;
+        let event = self.events.remove(at).expect("one of them");
+        self.deliver(event);
+        true
+    }
+
+    fn deliver(&mut self, event: Event) {
+        match event {
+            Event::Order(at, order, data) => {
+                if self.happens(self.faults.lost_order) {
+                    self.settle();
+                    return;
+                }
+                let token = Token::Host { from: at, op: order.stamp.op };
+                let data = if data.is_empty() { Gather::new() } else { Slice::from_bytes(&data).into() };
+                self.act(at, Input::Order { order, data, token });
+            }
+            Event::Settle(at, stamp) => {
+                let token = Token::Host { from: at, op: stamp.op };
+                self.act(at, Input::Settle { stamp, how: Settle::Abort, token });
+            }
+            Event::Contribution { from, to, destination, part, data, cut } => {
+                let token = Token::Peer { contributor: from, op: part.stamp.op, destination, cut };
+                self.act(to, Input::Contribution { contribution: part, data: data.into(), token });
+            }
+            Event::ContributionAnswer { contributor, op, destination, ending } => {
+                assert!(self.unanswered.remove(&(contributor, op, destination)), "answered once");
+                self.act(contributor, Input::Forwarded { op, destination, ending });
+            }
+            Event::Read(at, op, rows) => {
+                let result = match self.happens(self.faults.drive) {
+                    true => Err(()),
+                    false => Ok(Buffer::from_bytes(&self.drives[at][rows.start as usize..rows.end as usize])),
+                };
+                self.act(at, Input::Read { op, result });
+            }
+            Event::Write(at, op, start, bytes) => {
+                let fails = self.happens(self.faults.drive);
+                let part = if fails { bytes.len() / 2 } else { bytes.len() };
+                self.drives[at][start as usize..start as usize + part].copy_from_slice(&bytes[..part]);
+                self.act(at, Input::Written { op, result: if fails { Err(()) } else { Ok(()) } });
+            }
+            Event::Limit(at, op) => {
+                let is_left = self.events.iter().all(|event| matches!(event, Event::Limit(..)));
+                if self.happens(self.faults.limit) || is_left {
+                    self.act(at, Input::Limit { op });
+                } else {
+                    self.events.push_back(Event::Limit(at, op));
+                }
+            }
+        }
+    }
+
+    /// Begins an op of the host: chunks and their new contents.
+    fn begin(&mut self, written: &[(usize, Vec<u8>)], routine: Routine) {
+        self.op = Op(self.op.0 + 1);
+        self.settling = false;
+        let (data, stamp) = (self.data, Stamp { op: self.op, lowest: self.op });
+        self.finals = vec![None; self.drives.len()];
+        let rows = 0..CHUNK as u64;
+        let to = |chunk: usize| -> SmallVec<[Destination; 2]> {
+            let to =
+                |index| Destination { peer: (data + index) as u8, coefficient: coefficient(chunk, index) };
+            (0..self.drives.len() - data).map(to).collect()
+        };
+        let mut contributions = 0;
+        let mut orders = Vec::new();
+        for chunk in 0..data {
+            let new = written.iter().find(|(at, _)| *at == chunk).map(|(_, new)| new.clone());
+            let (how, own) = match (routine, &new) {
+                (Routine::Delta, None) => {
+                    self.finals[chunk] = Some(Final::Answered(Answer::nothing(Ending::Done)));
+                    continue;
+                }
+                (Routine::Delta, Some(_)) => (How::Delta, rows.clone()),
+                (Routine::Reconstruct, Some(new)) => (How::Overlay, 0..new.len() as u64),
+                (Routine::Reconstruct, None) => (How::Old, 0..0),
+            };
+            contributions += 1;
+            let role = Role::Contribute { how, own, rows: rows.clone(), to: to(chunk) };
+            orders.push((chunk, role, new.unwrap_or_default()));
+        }
+        let base = if routine == Routine::Delta { Base::Old } else { Base::Zero };
+        for parity in data..self.drives.len() {
+            let role = Role::Reduce { base, rows: rows.clone(), contributions, sink: Sink::Drive };
+            orders.push((parity, role, Vec::new()));
+        }
+        for (at, role, new) in orders {
+            self.events.push_back(Event::Order(at, Order { stamp, role, fua: false }, new));
+        }
+    }
+
+    /// Until every participant is final.
+    fn run(&mut self) -> Verdict {
+        while self.finals.iter().any(Option::is_none) {
+            if !self.step() {
+                assert!(!self.settling, "every question is answered");
+                self.settle();
+            }
+        }
+        let finals: Vec<Final> = self.finals.iter().copied().flatten().collect();
+        judge(&finals)
+    }
+
+    fn is_consistent(&self) -> bool {
+        let (data, parity) = self.drives.split_at(self.data);
+        parity.iter().enumerate().all(|(index, chunk)| *chunk == parity_of(data, index))
+    }
+}
+
+fn parity_of(data: &[Vec<u8>], index: usize) -> Vec<u8> {
+    let mut parity = vec![0; CHUNK];
+    for (at, chunk) in data.iter().enumerate() {
+        parity::add_product(coefficient(at, index), chunk, &mut parity);
+    }
+    parity
+}
+
+fn coefficient(chunk: usize, parity: usize) -> u8 {
+    if parity == 0 { 1 } else { parity::coefficient(chunk) }
+}
+
+/// Two ops in a row, in any order of events; the second begins while late events of the first are still under way.
+fn history(seed: u64, data: usize, parity: usize, routine: Routine, faults: Faults) -> Verdict {
+    let mut world = World::new(data, parity, seed, faults);
+    let mut last = Verdict::Done;
+    for round in 0..2 {
+        let before = world.drives.clone();
+        let chunks = 1 + world.draw(data as u64 - 1) as usize;
+        let first = world.draw((data - chunks + 1) as u64) as usize;
+        let bytes = if routine == Routine::Reconstruct && world.draw(2) == 0 { 64 } else { CHUNK };
+        let new = |world: &mut World| (0..bytes).map(|_| world.draw(256) as u8).collect::<Vec<u8>>();
+        let written: Vec<_> = (first..first + chunks).map(|chunk| (chunk, new(&mut world))).collect();
+        world.begin(&written, routine);
+        last = world.run();
+        let mut after = before.clone();
+        for (chunk, new) in &written {
+            after[*chunk][..new.len()].copy_from_slice(new);
+        }
+        match last {
+            Verdict::Done => {
+                assert_eq!(world.drives[..data], after[..data], "seed {seed}, {round}: the data is there");
+                assert!(world.is_consistent(), "seed {seed}, {round}: parity agrees with it");
+            }
+            Verdict::Untouched => {
+                assert_eq!(world.drives, before, "seed {seed}, {round}: nothing was changed");
+            }
+            Verdict::Disturbed if routine == Routine::Reconstruct => {
+                // F-I1: a chunk that was overwritten has its new parity complete, as far as drives took it.
+                let is_overwritten = |chunk: usize| world.drives[chunk] != before[chunk];
+                let finals = world.finals.iter().flatten();
+                let is_begun =
+                    |one: &Final| matches!(one, Final::Answered(answer) if answer.outcome.write_begun);
+                let parity_begun = finals.skip(data).all(is_begun);
+                assert!(parity_begun || !(0..data).any(is_overwritten), "seed {seed}, {round}: parity first");
+            }
+            Verdict::Disturbed => {}
+        }
+        if last == Verdict::Disturbed {
+            // As mending does, host-centric.
+            world.drives[..data].clone_from_slice(&after[..data]);
+            for index in 0..parity {
+                world.drives[data + index] = parity_of(&after[..data], index);
+            }
+        }
+        let settled = world.drives.clone();
+        for _ in 0..world.draw(40) {
+            world.step();
+        }
+        assert_eq!(world.drives, settled, "seed {seed}, {round}: nothing that comes late changes anything");
+    }
+    while world.step() {}
+    assert!(world.targets.iter().all(|target| target.open() <= 1), "seed {seed}: retired ops are forgotten");
+    last
+}
+
+const CALM: Faults = Faults { cut: 0, lost_order: 0, drive: 0, limit: 0, settle: 0 };
+
+#[test]
+fn without_faults_every_order_of_events_ends_done() {
+    for seed in 0..2_000 {
+        for (data, parity) in [(2, 1), (4, 1), (3, 2)] {
+            for routine in [Routine::Delta, Routine::Reconstruct] {
+                assert_eq!(history(seed, data, parity, routine, CALM), Verdict::Done, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_faults_the_verdict_is_true_and_nothing_comes_late() {
+    let mut verdicts = [0; 3];
+    let kinds = [
+        Faults { settle: 40, ..CALM },
+        Faults { cut: 60, limit: 20, ..CALM },
+        Faults { lost_order: 150, limit: 20, ..CALM },
+        Faults { drive: 80, limit: 20, ..CALM },
+        Faults { cut: 30, lost_order: 50, drive: 30, limit: 100, settle: 10 },
+    ];
+    for seed in 0..6_000 {
+        for faults in kinds {
+            for (data, parity) in [(2, 1), (4, 1), (3, 2)] {
+                for routine in [Routine::Delta, Routine::Reconstruct] {
+                    verdicts[history(seed, data, parity, routine, faults) as usize] += 1;
+                }
+            }
+        }
+    }
+    assert!(verdicts.iter().all(|count| *count > 1_000), "each happens: {verdicts:?}");
+}
+
+#[test]
+fn a_retired_op_and_one_that_was_aborted_before_it_came_do_nothing() {
+    let mut world = World::new(2, 1, 7, CALM);
+    let before = world.drives.clone();
+    world.begin(&[(0, vec![9; CHUNK])], Routine::Delta);
+    let orders: Vec<Event> = world.events.drain(..).collect();
+    world.settle();
+    assert_eq!(world.run(), Verdict::Untouched);
+    let ending = |one: &Final| match one {
+        Final::Answered(answer) => answer.ending,
+        other => panic!("{other:?}"),
+    };
+    let endings: Vec<_> = world.finals.iter().flatten().map(ending).collect();
+    assert_eq!(endings, [Ending::NeverSeen, Ending::Done, Ending::NeverSeen]);
+    world.events.extend(orders);
+    while world.step() {}
+    assert_eq!(world.drives, before);
+}
