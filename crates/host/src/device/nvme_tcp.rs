@@ -19,6 +19,7 @@ mod port;
 mod queue;
 mod shard_queue;
 mod transfer;
+mod vendor;
 mod wire;
 
 pub use address::{AddressError, DISCOVERY_PORT, PORT, Portal, RemoteAddress, SCHEME};
@@ -28,5 +29,6 @@ pub use fencing::Holder;
 pub use member::{RemoteEvent, RemoteMember, RemoteState, RemoteStatus};
 pub use open::{Attached, LookedAt, discover, look_at, open_error};
 pub use options::{KEEP_ALIVE, RemoteOptions, TIME_LIMIT};
-pub use queue::RemoteDevice;
+pub use queue::{RemoteDevice, VendorDone};
+pub use vendor::{VendorCommand, VendorReply};
 pub use wire::WireError;

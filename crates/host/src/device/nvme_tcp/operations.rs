@@ -5,17 +5,20 @@
 //!   time limit's error long before (the contract in [`engine::device`]).
 //! - After a lost association an operation begins anew, whole. What its commands had done is done again.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::buffer::{Buffer, Gather};
 use nvme_tcp::command::Sqe;
 use nvme_tcp::host_command;
-use nvme_tcp::initiator::{Payload, Slot};
+use nvme_tcp::initiator::{Completed, Payload, Slot};
 use nvme_tcp::status::{Status, StatusType};
 use slab::Slab;
 
 use super::member::Shape;
+use super::vendor::VendorReply;
 use crate::ring::Ticket;
 
 /// Bytes that one command discards.
@@ -34,6 +37,24 @@ pub(super) enum Work {
     WriteZeroes {
         may_unmap: bool,
     },
+    /// A command of the vendor's range.
+    Vendor(Box<VendorWork>),
+}
+
+/// A command of the vendor's range, which only Twill's targets know.
+pub(super) struct VendorWork {
+    pub sqe: Sqe,
+    /// What it brings.
+    pub data: Gather,
+    /// For what it returns; absent while that is being received.
+    pub buffer: Option<Buffer>,
+    pub bytes_in: u32,
+    /// It may be sent again after a lost association: a question, not an order (F-I4).
+    pub may_repeat: bool,
+    /// Where its caller finds what became of it, if its result is 0.
+    pub reply: Rc<Cell<Option<VendorReply>>>,
+    /// It writes without FUA.
+    pub is_volatile: bool,
 }
 
 pub(super) struct Operation {
@@ -77,10 +98,29 @@ impl Operation {
         self.started && self.sent == self.bytes
     }
 
+    /// A command of the vendor's range goes out as it is.
+    fn vendor(&mut self, id: usize) -> Option<Outgoing> {
+        let Work::Vendor(vendor) = &self.work else { return None };
+        (self.started, self.sent) = (true, self.bytes);
+        let payload = match (vendor.data.len() as u32, vendor.bytes_in) {
+            (0, 0) => Payload::None,
+            (0, bytes) => Payload::In { bytes },
+            (bytes, _) => Payload::Out { bytes },
+        };
+        let command = Command { operation: id, at: 0, bytes: vendor.bytes_in };
+        Some(Outgoing { sqe: vendor.sqe, payload, command, data: vendor.data.clone() })
+    }
+
     fn begin_anew(&mut self) {
         if let Work::Read(buffer @ None) = &mut self.work {
             // The connection ended while data was being received, and took the memory with it.
             *buffer = Some(Buffer::new(usize::try_from(self.bytes).expect("a buffer's length")));
+        }
+        if let Work::Vendor(vendor) = &mut self.work
+            && vendor.bytes_in > 0
+            && vendor.buffer.is_none()
+        {
+            vendor.buffer = Some(Buffer::new(vendor.bytes_in as usize));
         }
         (self.sent, self.started, self.in_flight, self.result, self.again) = (0, false, 0, 0, false);
     }
@@ -153,7 +193,8 @@ impl Operations {
                 }
                 continue;
             }
-            let outgoing = next_of(operation, id, shape, namespace);
+            let vendor = operation.vendor(id);
+            let outgoing = vendor.unwrap_or_else(|| next_of(operation, id, shape, namespace));
             if operation.is_sent() {
                 self.waiting.pop_front();
             }
@@ -179,7 +220,7 @@ impl Operations {
     /// Where data of a command belongs: the operation's buffer, to be given back, and the place in it.
     pub fn take_buffer(&mut self, slot: Slot, offset: u32) -> Option<(Buffer, usize)> {
         let (command, _) = self.commands.get(slot.index())?.as_ref()?;
-        let Work::Read(buffer) = &mut self.all[command.operation].work else { return None };
+        let buffer = buffer_of(&mut self.all[command.operation].work)?;
         let at = usize::try_from(command.at).ok()? + offset as usize;
         Some((buffer.take()?, at))
     }
@@ -187,19 +228,26 @@ impl Operations {
     /// Gives a buffer back that data was received into.
     pub fn give_buffer(&mut self, slot: Slot, received: Buffer) {
         let Some(Some((command, _))) = self.commands.get(slot.index()) else { return };
-        if let Work::Read(buffer) = &mut self.all[command.operation].work {
+        if let Some(buffer) = buffer_of(&mut self.all[command.operation].work) {
             *buffer = Some(received);
         }
     }
 
     /// A command has ended.
-    pub fn complete(&mut self, slot: Slot, status: Status, received_bytes: u32) -> Ended {
+    pub fn complete(&mut self, slot: Slot, completed: &Completed) -> Ended {
+        let Completed { status, received_bytes, value, .. } = *completed;
         let Some((command, _)) = self.commands.get_mut(slot.index()).and_then(Option::take) else {
             return Ended::No;
         };
         let operation = &mut self.all[command.operation];
         operation.in_flight -= 1;
         let is_short = matches!(operation.work, Work::Read(_)) && received_bytes != command.bytes;
+        if let Work::Vendor(vendor) = &mut operation.work {
+            // Its caller knows what a status means.
+            vendor.reply.set(Some(VendorReply::Completed(status, value, vendor.buffer.take())));
+            let operation = self.all.remove(command.operation);
+            return Ended::Yes(Box::new(operation), 0);
+        }
         match meaning(status) {
             Meaning::Success if is_short => operation.result = -libc::EIO,
             Meaning::Success => {}
@@ -231,10 +279,21 @@ impl Operations {
         self.waiting.extend(std::mem::take(&mut self.delayed));
     }
 
-    /// The association of all commands is over: what was in flight begins anew.
-    pub fn restart(&mut self) {
+    /// The association of all commands is over: what was in flight begins anew, but for what must not be sent twice, whose
+    /// tickets are returned.
+    pub fn restart(&mut self) -> Vec<Ticket> {
         self.commands.clear();
         self.delayed.clear();
+        let mut away = Vec::new();
+        for (_, operation) in &mut self.all {
+            if let Work::Vendor(vendor) = &operation.work
+                && operation.in_flight > 0
+                && !vendor.may_repeat
+            {
+                vendor.reply.set(Some(VendorReply::Away));
+                away.extend(operation.ticket.take());
+            }
+        }
         self.all.retain(|_, operation| {
             operation.begin_anew();
             operation.ticket.is_some()
@@ -242,6 +301,7 @@ impl Operations {
         let mut order: Vec<(u64, usize)> = self.all.iter().map(|(id, one)| (one.number, id)).collect();
         order.sort_unstable();
         self.waiting = order.into_iter().map(|(_, id)| id).collect();
+        away
     }
 
     /// Time in which this process was paused counts for no operation.
@@ -282,6 +342,14 @@ impl Operations {
     }
 }
 
+fn buffer_of(work: &mut Work) -> Option<&mut Option<Buffer>> {
+    match work {
+        Work::Read(buffer) => Some(buffer),
+        Work::Vendor(vendor) => Some(&mut vendor.buffer),
+        _ => None,
+    }
+}
+
 fn read_bytes(operation: &Operation) -> Option<usize> {
     matches!(operation.work, Work::Read(_))
         .then(|| usize::try_from(operation.bytes).expect("a buffer's length"))
@@ -316,6 +384,7 @@ fn next_of(operation: &mut Operation, id: usize, shape: &Shape, namespace: u32) 
         Work::WriteZeroes { may_unmap } => {
             (host_command::write_zeroes(namespace, start, blocks, *may_unmap), Payload::None, none)
         }
+        Work::Vendor(_) => unreachable!("it is no transfer of blocks"),
     };
     Outgoing { sqe, payload, command, data }
 }

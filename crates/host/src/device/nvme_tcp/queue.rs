@@ -1,16 +1,20 @@
 //! A shard's way to a member on another machine: the device as the engine sees it.
 
+use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use engine::buffer::{Buffer, Gather};
-use engine::device::{Device, DeviceInfo};
+use engine::device::{Device, DeviceError, DeviceInfo};
 use engine::executor::Executor;
 
 use super::open::Attached;
-use super::operations::Work;
+use super::operations::{VendorWork, Work};
 use super::shard_queue::ShardQueue;
 use super::transfer::{carry, watch};
+use super::vendor::{VendorCommand, VendorReply};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
 use layout::units::DeviceOffset;
 
@@ -49,6 +53,35 @@ impl RemoteDevice {
 
     fn done(&self, name: &'static str, work: Work, offset: DeviceOffset, bytes: u64) -> DeviceDone {
         DeviceDone(self.queue().start(name, work, offset, bytes))
+    }
+}
+
+/// A command of the vendor's range in flight.
+pub struct VendorDone {
+    done: DeviceDone,
+    reply: Rc<Cell<Option<VendorReply>>>,
+}
+
+impl Future for VendorDone {
+    type Output = Result<VendorReply, DeviceError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = ready!(Pin::new(&mut self.done).poll(context));
+        Poll::Ready(done.map(|()| self.reply.take().expect("a command without an error has a reply")))
+    }
+}
+
+impl RemoteDevice {
+    /// Sends a command of the vendor's range.
+    #[must_use]
+    pub fn send(&self, name: &'static str, command: VendorCommand) -> VendorDone {
+        let VendorCommand { sqe, data, bytes_in, may_repeat, is_volatile } = command;
+        let reply = Rc::new(Cell::new(None));
+        let buffer = (bytes_in > 0).then(|| self.queue().pool.take(bytes_in as usize));
+        let own = Rc::clone(&reply);
+        let work = VendorWork { sqe, data, buffer, bytes_in, may_repeat, reply: own, is_volatile };
+        let done = self.done(name, Work::Vendor(Box::new(work)), DeviceOffset::START, 0);
+        VendorDone { done, reply }
     }
 }
 

@@ -83,7 +83,7 @@ impl ShardQueue {
 
     /// Starts an operation, or refuses it.
     pub fn start(&self, name: &'static str, work: Work, offset: DeviceOffset, bytes: u64) -> InFlight {
-        let allowed = matches!(work, Work::Flush) || self.member.info.allows(offset, bytes);
+        let allowed = matches!(work, Work::Flush | Work::Vendor(_)) || self.member.info.allows(offset, bytes);
         let offset = offset.get();
         let shape = &self.member.shape;
         let refused = match (&work, self.member.end()) {

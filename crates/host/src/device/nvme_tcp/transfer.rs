@@ -53,7 +53,8 @@ pub(super) async fn carry(shard: Rc<ShardQueue>) {
         let ended = receive(&shard, &connection).await;
         connection.end();
         shard.connection.take();
-        shard.operations.borrow_mut().restart();
+        let away = shard.operations.borrow_mut().restart();
+        away.into_iter().for_each(|ticket| shard.finish(ticket, None, 0));
         if !shard.closed.get() {
             shard.member.lose(association, &ended.words());
         }
@@ -123,7 +124,7 @@ async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending 
 }
 
 fn complete(shard: &ShardQueue, connection: &Connection, completed: &Completed) {
-    let Completed { slot, status, received_bytes, .. } = *completed;
+    let Completed { slot, status, .. } = *completed;
     if status.is(Status::INVALID_NAMESPACE) {
         // Its target may be about to serve it again. Until then it is as one whose connection is lost: what was in flight is
         // sent again, and fails at the time limit.
@@ -134,7 +135,7 @@ fn complete(shard: &ShardQueue, connection: &Connection, completed: &Completed) 
         shard.member.conflict(connection.association);
         return connection.end();
     }
-    let ended = shard.operations.borrow_mut().complete(slot, status, received_bytes);
+    let ended = shard.operations.borrow_mut().complete(slot, completed);
     // The slot is free.
     connection.wake_sender();
     let Ended::Yes(operation, result) = ended else { return };
@@ -145,6 +146,13 @@ fn complete(shard: &ShardQueue, connection: &Connection, completed: &Completed) 
         // Before the write is acknowledged: from here on a restart of the target may lose it (F-I17).
         Work::Write { fua: false, .. } | Work::WriteZeroes { .. } if result == 0 => {
             shard.member.note_written();
+            None
+        }
+        // Whatever its status says: a write that it began may be in the drive's cache.
+        Work::Vendor(vendor) => {
+            if vendor.is_volatile {
+                shard.member.note_written();
+            }
             None
         }
         Work::Flush if result == 0 => {

@@ -1,0 +1,28 @@
+//! Commands of the vendor's range, as their callers know them.
+
+use engine::buffer::{Buffer, Gather};
+use nvme_tcp::command::Sqe;
+use nvme_tcp::status::Status;
+
+/// A command of the vendor's range, which only Twill's targets know.
+pub struct VendorCommand {
+    /// The command.
+    pub sqe: Sqe,
+    /// What it brings.
+    pub data: Gather,
+    /// Bytes that it returns.
+    pub bytes_in: u32,
+    /// It may be sent again after a lost association: a question, not an order (F-I4).
+    pub may_repeat: bool,
+    /// It writes what is not durable when it is answered.
+    pub is_volatile: bool,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub enum VendorReply {
+    /// Its completion: status, value, and what it returned.
+    Completed(Status, u64, Option<Buffer>),
+    /// Its association was lost after it had been sent, and it must not be sent twice.
+    Away,
+}
