@@ -53,6 +53,12 @@ counters! {
     recovered_writes,
     /// Steps for which the adaptive policy overrode fewest reads.
     adjusted_updates,
+    /// Steps of stripe writes whose parity the members' targets made among themselves.
+    peer_steps,
+    /// Times that such a step was sent again, in part, since a message was lost.
+    resent_steps,
+    /// Of those steps, the ones that the host made again, since a target or the way to it failed.
+    mended_steps,
     /// Reads that were reconstructed from other members.
     reconstructed_reads,
     /// Reads that were reconstructed because their member was slow.

@@ -26,8 +26,12 @@
 //! Futures are `Unpin`, so that one task can wait for many without allocating.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::buffer::{Buffer, Gather};
+use crate::fabric::host::Attach;
+use crate::fabric::order::{Answer, Order, PeerIndex, Settle, Stamp};
 use crate::foreign_buffer::Lease;
 use layout::units::DeviceOffset;
 
@@ -147,6 +151,58 @@ pub trait Device: 'static {
 
     /// Makes a range read as zeroes. `may_unmap` allows the device to free the space.
     fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> Self::Done;
+
+    /// The way to have the device's target take part in ops among targets. Which members have it changes while an array runs, and
+    /// differs from slot to slot: so it is asked for each stripe, and is no trait that an array's devices have or lack.
+    fn peer(&self) -> Option<&dyn PeerMember> {
+        None
+    }
+}
+
+/// A member whose target makes parity together with others ([`crate::fabric`]).
+pub trait PeerMember {
+    /// Its place, while its target is attached.
+    fn place(&self) -> Option<Place>;
+
+    /// Has an order carried out. It is sent once: after [`NoAnswer::Away`] the caller settles.
+    fn order(&self, order: Order, data: Gather) -> Answering;
+
+    /// Asks what became of an op, connecting again if need be.
+    fn settle(&self, stamp: Stamp, how: Settle) -> Answering;
+}
+
+/// A member's place among the targets of an attach.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The attach.
+    pub attach: Arc<Attach>,
+    /// The member's number in it.
+    pub index: PeerIndex,
+    /// Most bytes of an order.
+    pub order_bytes_max: u64,
+}
+
+/// An order or a question on its way.
+pub type Answering = Pin<Box<dyn Future<Output = Result<Answered, NoAnswer>>>>;
+
+/// What a target answered.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// How it ended.
+    pub answer: Answer,
+    /// What a reduction to the host came to; else empty.
+    pub data: Gather,
+}
+
+/// Why a target gave no answer.
+#[derive(Clone, Debug)]
+pub enum NoAnswer {
+    /// The connection was lost on the way: the order may have been carried out, in part or not at all.
+    Away,
+    /// The target does not know the attach: it was restarted, or another host has it.
+    Forgot,
+    /// The member cannot be asked.
+    Device(DeviceError),
 }
 
 /// The ability to read into a buffer that lies outside of this process.

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use engine::array::assemble::{Assembly, Candidate, Refusal};
 use engine::array::manager::Manager;
@@ -22,6 +23,7 @@ use engine::stripe::Shared;
 use engine::stripe::stripe_table::StripeTable;
 
 use crate::disk::{Disk, SimDevice};
+use crate::fabric::Fabric;
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
 use crate::recorded;
@@ -91,6 +93,10 @@ impl Array {
         note_start(machine, how, &assembled.redo().repair);
         let prepared = share(machine, assembled);
         let shared = Arc::clone(prepared.shared());
+        if let Some(plan) = scenario.fabric {
+            Fabric::attach(&world, plan, &connected);
+            shared.peers.store(true, Relaxed);
+        }
         let shards: Vec<Shard> =
             (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard, how)).collect();
         let running = run_start(machine, prepared, &shards)?;

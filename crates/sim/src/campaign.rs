@@ -19,11 +19,13 @@ pub enum Kind {
     Grid,
     /// The same of a zoned array, and of its recovery.
     Zoned,
+    /// Histories of parity arrays whose members' targets make parity among themselves.
+    Peers,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Kind::Histories, Kind::Grid, Kind::Zoned];
+    pub const ALL: [Self; 4] = [Kind::Histories, Kind::Grid, Kind::Zoned, Kind::Peers];
 
     /// As the command line has it.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Kind {
             Kind::Histories => "histories",
             Kind::Grid => "grid",
             Kind::Zoned => "zoned",
+            Kind::Peers => "peers",
         }
     }
 
@@ -43,6 +46,7 @@ impl Kind {
             Kind::Histories => crate::history::run(seed, options),
             Kind::Grid => crate::grid::run(seed, options),
             Kind::Zoned => crate::zoned::run(seed, options),
+            Kind::Peers => crate::history::run_with_peers(seed, options),
         }
     }
 }

@@ -32,14 +32,14 @@ counts! {
     "member I/O": member_reads, member_writes, member_flushes, member_zeroes, member_discards;
     "faults": transient_errors, members_dead, members_gone, members_silent, bad_places, bad_places_after_crash, bad_blocks_recorded, full_members,
         slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost,
-        latent_errors, bit_flips, lost_writes, misdirected_writes;
+        latent_errors, bit_flips, lost_writes, misdirected_writes, lost_orders, lost_contributions;
     "repairs": replacements, replaced_working, stale_returns, re_added, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing,
         replacing;
     "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed, logs_voided, started_unmarked, started_read_only;
     "starts with a bitmap": locks_orig, locks_hemi, locks_scala, spread;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
-        avoided_reads, cache_hits;
+        avoided_reads, cache_hits, peer_steps, resent_steps, mended_steps;
     "scrub": scrubs, lies_located, lies_named;
     "checks": blocks_read, blocks_on_acknowledgement, blocks_durable, blocks_after_cut, stripes_parity, copies_equal,
         cached_parity, tables_empty;
@@ -66,5 +66,8 @@ impl Counts {
         self.reconstructed_reads += totals.reconstructed_reads;
         self.adjusted_updates += totals.adjusted_updates;
         self.avoided_reads += totals.avoided_reads;
+        self.peer_steps += totals.peer_steps;
+        self.resent_steps += totals.resent_steps;
+        self.mended_steps += totals.mended_steps;
     }
 }

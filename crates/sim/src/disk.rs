@@ -23,7 +23,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
-use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, ReadForeign};
+use engine::device::{
+    Answering, Device, DeviceError, DeviceErrorKind, DeviceInfo, PeerMember, Place, ReadForeign,
+};
+use engine::fabric::order::{Order, Settle, Stamp};
 use engine::foreign_buffer::Lease;
 use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
 
@@ -50,6 +53,8 @@ pub(crate) struct Disk {
     lies: RefCell<Lies>,
     /// It is plugged in: an assembly finds it.
     connected: Cell<bool>,
+    /// The target that serves it, while that takes part in ops.
+    pub(crate) target: RefCell<Option<Rc<dyn PeerMember>>>,
 }
 
 /// What lies where on a device, in bytes.
@@ -148,6 +153,7 @@ impl Disk {
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
             lies: RefCell::default(),
             connected: Cell::new(true),
+            target: RefCell::default(),
         })
     }
 
@@ -164,6 +170,7 @@ impl Disk {
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
             lies: RefCell::default(),
             connected: self.connected.clone(),
+            target: RefCell::default(),
         })
     }
 
@@ -415,7 +422,6 @@ impl Disk {
         });
     }
 
-    /// A write or zeroing from its start to its end.
     fn change(
         self: &Rc<Self>,
         name: &'static str,
@@ -423,6 +429,20 @@ impl Disk {
         written: Written,
         fua: bool,
     ) -> Pending<Result<(), DeviceError>> {
+        let (pending, filler) = pending();
+        self.change_then(name, offset, written, fua, |result| filler.fill(result));
+        pending
+    }
+
+    /// A write or zeroing from its start to its end.
+    fn change_then(
+        self: &Rc<Self>,
+        name: &'static str,
+        offset: u64,
+        written: Written,
+        fua: bool,
+        then: impl FnOnce(Result<(), DeviceError>) + 'static,
+    ) {
         let (bytes, operation) = (written.bytes(), self.cache.borrow_mut().begin());
         self.sent(name, offset, bytes, fua);
         if self.places.is_data(&(offset..offset + bytes)) == Some(true) {
@@ -453,7 +473,6 @@ impl Disk {
             _ => 0,
         };
         self.apply(operation, offset, &written, (0, early));
-        let (pending, filler) = pending();
         let disk = Rc::clone(self);
         self.world.after(self.delay(), move || {
             let result = disk.fault(name, meant, bytes);
@@ -467,9 +486,8 @@ impl Disk {
             disk.watch.boundary();
             disk.changed(offset);
             disk.done(name, meant, bytes, &result);
-            filler.fill(result);
+            then(result);
         });
-        pending
     }
 
     /// Where on the device a write to the data area really goes, and how many of its blocks.
@@ -489,6 +507,36 @@ impl Disk {
         self.peek(at, &mut right);
         lies.add(at..at + bytes, right);
         (data + at, bytes / unit)
+    }
+}
+
+/// What its target does for itself.
+impl Disk {
+    /// A read of a target for itself.
+    pub(crate) fn read_then(
+        self: &Rc<Self>,
+        rows: &Range<u64>,
+        then: impl FnOnce(Result<Buffer, DeviceError>) + 'static,
+    ) {
+        let buffer = Buffer::new((rows.end - rows.start) as usize);
+        self.read(rows.start, buffer, |(buffer, result)| then(result.map(|()| buffer)));
+    }
+
+    /// A write of a target for itself.
+    pub(crate) fn write_then(
+        self: &Rc<Self>,
+        start: u64,
+        data: Gather,
+        fua: bool,
+        then: impl FnOnce(Result<(), DeviceError>) + 'static,
+    ) {
+        self.world.counts.borrow_mut().member_writes += 1;
+        self.change_then("write", start, Written::Data(data), fua, then);
+    }
+
+    /// How everything on it fails, if it does.
+    pub(crate) fn dead(&self) -> Option<DeviceErrorKind> {
+        self.faults.borrow().dead
     }
 }
 
@@ -551,6 +599,24 @@ impl Device for SimDevice {
             return self.0.unsupported("write zeroes", offset.get(), bytes);
         }
         self.0.change("write zeroes", offset.get(), Written::Zeroes(bytes), false)
+    }
+
+    fn peer(&self) -> Option<&dyn PeerMember> {
+        self.0.target.borrow().is_some().then_some(self as _)
+    }
+}
+
+impl PeerMember for SimDevice {
+    fn place(&self) -> Option<Place> {
+        self.0.target.borrow().as_ref().and_then(|target| target.place())
+    }
+
+    fn order(&self, order: Order, data: Gather) -> Answering {
+        self.0.target.borrow().as_ref().expect("it has a place").order(order, data)
+    }
+
+    fn settle(&self, stamp: Stamp, how: Settle) -> Answering {
+        self.0.target.borrow().as_ref().expect("it has a place").settle(stamp, how)
     }
 }
 

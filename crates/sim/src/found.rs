@@ -97,6 +97,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         redo_log: false,
         unlogged_starts: false,
         bad_log: false,
+        fabric: None,
     }
 }
 

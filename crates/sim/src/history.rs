@@ -7,11 +7,13 @@ use std::rc::Rc;
 use engine::array::scrub::ScrubRequest;
 use engine::members::MemberState;
 use engine::mismatch::ScrubMode;
+use layout::geometry::Level;
 
 use crate::array::Array;
 use crate::check;
 use crate::crash::crash;
 use crate::drawer;
+use crate::fabric::FabricPlan;
 use crate::machine::Machine;
 use crate::operator;
 use crate::random::Random;
@@ -31,6 +33,23 @@ use crate::world::{Ended, NO_LIMIT, World};
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let random = Random::new(seed);
     let mut scenario = Scenario::draw(&random, options.level);
+    let random = options.change(&mut scenario, seed).unwrap_or(random);
+    let world = World::new(random, options.tail.max(1));
+    world.counts.borrow_mut().histories = 1;
+    witness(seed, &world, scenario, live)
+}
+
+/// Runs the history of a seed of a parity array whose members' targets make parity among themselves.
+///
+/// # Errors
+/// [`Failure`] says which check failed, and how.
+pub fn run_with_peers(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+    let random = Random::new(seed);
+    let level = options
+        .level
+        .unwrap_or_else(|| random.pick(&[Level::Raid5, Level::Raid6, Level::Raid6, Level::Raid4]));
+    let mut scenario = Scenario::draw(&random, Some(level));
+    scenario.fabric = Some(FabricPlan::draw(&random));
     let random = options.change(&mut scenario, seed).unwrap_or(random);
     let world = World::new(random, options.tail.max(1));
     world.counts.borrow_mut().histories = 1;

@@ -17,6 +17,7 @@ mod crash;
 mod disk;
 mod drawer;
 pub mod experiment;
+mod fabric;
 mod foreign_buffer;
 #[cfg(test)]
 mod found;

@@ -93,6 +93,8 @@ enum Only {
     Grid,
     /// A power cut at every moment of a zoned array, and of its recovery.
     Zoned,
+    /// Histories of parity arrays whose members' targets make parity among themselves.
+    Peers,
     /// Every short sequence of an operator's acts at a tiny array, and members that run apart.
     Acts,
 }
@@ -104,6 +106,7 @@ impl Only {
             Only::Histories => Some(Kind::Histories),
             Only::Grid => Some(Kind::Grid),
             Only::Zoned => Some(Kind::Zoned),
+            Only::Peers => Some(Kind::Peers),
             Only::Acts => None,
         }
     }

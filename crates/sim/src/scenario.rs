@@ -9,6 +9,7 @@ use layout::md_bitmap::{Mapping, may_be_spread};
 use layout::md_superblock::MinorVersion;
 
 use crate::disk::{Abilities, Places};
+use crate::fabric::FabricPlan;
 use crate::random::Random;
 use layout::units::DeviceOffset;
 
@@ -46,6 +47,8 @@ pub(crate) struct Scenario {
     pub(crate) unlogged_starts: bool,
     /// Members have a log of bad blocks.
     pub(crate) bad_log: bool,
+    /// The members' targets make parity among themselves.
+    pub(crate) fabric: Option<FabricPlan>,
 }
 
 /// What is durable before a stripe may become inconsistent.
@@ -182,6 +185,7 @@ impl Scenario {
             redo_log,
             unlogged_starts: false,
             bad_log: true,
+            fabric: None,
             look: random.pick(&[20, 100, 400, 2000]),
             unit: if random.one_in(3) { 4096 } else { 512 },
             shards: random.pick(&[1, 1, 2, 3, 4]),
@@ -255,7 +259,7 @@ impl Scenario {
         let geometry = &self.geometry;
         format!(
             "{} {:?}, superblock {}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
-             {:?}{}{}{}, {} clients, {} requests, {:?}",
+             {:?}{}{}{}, {} clients, {} requests, {:?}{}",
             geometry.level(),
             geometry.layout(),
             self.metadata,
@@ -282,6 +286,7 @@ impl Scenario {
             self.load.clients,
             self.load.requests,
             self.faults,
+            self.fabric.map_or_else(String::new, |plan| format!(", {plan:?}")),
         )
     }
 }

@@ -32,6 +32,11 @@ pub(super) struct Contributor<T> {
     stage: Stage,
     /// The drive has yet to answer the write.
     is_writing: bool,
+    /// The drive has failed once at what it does now.
+    has_failed: bool,
+    /// F-I1: kept until the op is retired, since parity that was not applied can be made of nothing else where other data of the
+    /// stripe is lost meanwhile.
+    delta: Option<Slice>,
     outcome: Outcome,
     failure: Option<Ending>,
 }
@@ -54,6 +59,8 @@ impl<T> Contributor<T> {
             taken,
             stage: Stage::Reading,
             is_writing: false,
+            has_failed: false,
+            delta: None,
             outcome: Outcome::default(),
             failure: None,
         };
@@ -75,6 +82,11 @@ impl<T> Contributor<T> {
                 self.outcome.read = true;
                 self.contribute(Some(old), pool, effects);
             }
+            // The error may pass, as it may where the host reads itself.
+            Err(()) if !std::mem::replace(&mut self.has_failed, true) => {
+                let Contribute { stamp, rows, .. } = &self.order;
+                effects.push(Effect::Read { op: stamp.op, rows: rows.clone() });
+            }
             Err(()) => {
                 self.failure = Some(Ending::ReadFailed);
                 self.end(effects);
@@ -84,7 +96,7 @@ impl<T> Contributor<T> {
 
     /// F-I1: the contribution is made of what was read before the own write begins.
     fn contribute(&mut self, old: Option<Buffer>, pool: &Arc<Pool>, effects: &mut Effects<T>) {
-        self.stage = Stage::Forwarding;
+        (self.stage, self.has_failed) = (Stage::Forwarding, false);
         let Contribute { stamp, how, own, rows, to, new, me, .. } = &self.order;
         let part = contribution(*how, old, own, rows, new, pool);
         for (at, destination) in to.iter().enumerate() {
@@ -100,7 +112,10 @@ impl<T> Contributor<T> {
                 data: times(&part, destination.coefficient, pool),
             });
         }
-        if *how == How::Delta || to.is_empty() {
+        if *how == How::Delta {
+            (self.delta, self.outcome.retained) = (Some(part), true);
+        }
+        if self.order.how == How::Delta || self.order.to.is_empty() {
             self.write(effects);
         }
         self.end_if_over(effects);
@@ -128,17 +143,19 @@ impl<T> Contributor<T> {
         if own.is_empty() {
             return;
         }
-        assert!(!self.outcome.write_begun, "an order writes once");
+        assert!(!self.is_writing, "one write at a time");
         (self.outcome.write_begun, self.is_writing) = (true, true);
         effects.push(Effect::Write { op: stamp.op, start: own.start, data: new.clone(), fua: *fua });
     }
 
-    pub fn was_written(&mut self, written: Result<(), ()>, effects: &mut Effects<T>) {
+    pub fn was_written(&mut self, written: Result<(), Ending>, effects: &mut Effects<T>) {
         assert!(self.is_writing, "the drive answers a write that began");
         self.is_writing = false;
         match written {
             Ok(()) => self.outcome.written = true,
-            Err(()) => self.failure = Some(Ending::WriteFailed),
+            // The error may pass, as it may where the host writes itself.
+            Err(_) if !std::mem::replace(&mut self.has_failed, true) => return self.write(effects),
+            Err(ending) => self.failure = Some(ending),
         }
         self.end_if_over(effects);
     }
@@ -188,6 +205,13 @@ impl<T> Contributor<T> {
             taken.get_or_insert(Ending::Aborted);
         }
         self.end_if_over(effects);
+    }
+
+    /// What goes to a reducer again, and where in this target's namespace it belongs.
+    pub fn again(&self, to: PeerIndex, pool: &Arc<Pool>) -> Option<(Range<u64>, Slice)> {
+        let delta = self.delta.as_ref()?;
+        let destination = self.order.to.iter().find(|destination| destination.peer == to)?;
+        Some((self.order.rows.clone(), times(delta, destination.coefficient, pool)))
     }
 
     pub fn is_final(&self) -> bool {

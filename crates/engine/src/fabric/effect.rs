@@ -45,8 +45,8 @@ pub enum Input<T> {
     Written {
         /// Of which op.
         op: Op,
-        /// Whether it was made.
-        result: Result<(), ()>,
+        /// Whether it was made; else [`Ending::WriteFailed`] or [`Ending::NoSpace`].
+        result: Result<(), Ending>,
     },
     /// A peer has answered a contribution, or cannot be asked.
     Forwarded {

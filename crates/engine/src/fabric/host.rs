@@ -1,16 +1,12 @@
-//! The host's part: numbers for ops, the ability of a member to take orders, and what the answers of an op's participants mean.
+//! The host's part: numbers for ops, and what the answers of an op's participants mean.
 
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::order::{Answer, Ending, Op, Order, PEERS_MAX, PeerIndex, Settle, Stamp};
-use crate::buffer::Gather;
-use crate::device::DeviceError;
+use super::order::{Answer, Base, Ending, Op, PEERS_MAX, PeerIndex, Stamp};
 
 /// Most ops between the lowest that is not retired and the newest. One that waits for a member to answer holds the others' memory
 /// at the targets; beyond this many stripes are written host-centric until it has ended.
@@ -86,48 +82,6 @@ impl Drop for OpenOp {
     }
 }
 
-/// Why a target gave no answer.
-#[derive(Clone, Debug)]
-pub enum NoAnswer {
-    /// The connection was lost on the way: the order may have been carried out, in part or not at all.
-    Away,
-    /// The member cannot be asked, or refused by what it is.
-    Device(DeviceError),
-}
-
-/// An order or a question on its way.
-pub type Answering = Pin<Box<dyn Future<Output = Result<Answered, NoAnswer>>>>;
-
-/// What a target answered.
-#[derive(Clone, Debug)]
-pub struct Answered {
-    /// How it ended.
-    pub answer: Answer,
-    /// What a reduction to the host came to; else empty.
-    pub data: Gather,
-}
-
-/// A member's place among the targets of an attach.
-#[derive(Clone, Debug)]
-pub struct Place {
-    /// The attach.
-    pub attach: Arc<Attach>,
-    /// The member's number in it.
-    pub index: PeerIndex,
-}
-
-/// The ability of a member's device to take orders.
-pub trait PeerMember {
-    /// Its place, while its target is attached.
-    fn place(&self) -> Option<Place>;
-
-    /// Has an order carried out. It is sent once: after [`NoAnswer::Away`] the caller settles.
-    fn order(&self, order: Order, data: Gather) -> Answering;
-
-    /// Asks what became of an op, connecting again if need be.
-    fn settle(&self, stamp: Stamp, how: Settle) -> Answering;
-}
-
 /// What a participant of an op came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Final {
@@ -139,33 +93,73 @@ pub enum Final {
     Forgot,
 }
 
-/// What an op came to.
+/// What a participant was to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// Everything was done.
-    Done,
-    /// Nothing was changed.
-    Untouched,
-    /// Something was changed and something not: parity is to be made from all data.
-    Disturbed,
+pub enum Part {
+    /// To contribute, and to write if so.
+    Contribute {
+        /// It writes new contents.
+        writes: bool,
+    },
+    /// To add up and write.
+    Reduce,
 }
 
-/// Judges what all participants of an op came to (F-I4: all of them are final).
+/// What is to be done about a step, once all participants of its op are final (F-I4). The first that fits, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mend {
+    /// Nothing: all was done.
+    Nothing,
+    /// The host makes the step itself: data and parity agree, whether nothing was done or a member was lost after all was.
+    Again,
+    /// The host writes the data that is not written: all parity tells of it.
+    Data,
+    /// What was contributed goes to the reducers that did not apply it, under a new op; what did not begin is ordered anew.
+    Resend,
+    /// The host makes parity from all data.
+    Reconstruct,
+}
+
+/// What is to be done about a step of which each participant was to do a part.
 #[must_use]
-pub fn judge(finals: &[Final]) -> Verdict {
-    let is_done = |one: &Final| matches!(one, Final::Answered(answer) if answer.ending == Ending::Done);
-    let is_untouched = |one: &Final| match one {
-        Final::Answered(Answer { outcome, .. }) => !outcome.write_begun && !outcome.applied,
-        // What it holds does not count any more.
-        Final::Failed => true,
-        Final::Forgot => false,
+pub fn mend(base: Base, finals: &[(Part, Final)]) -> Mend {
+    let answered = || finals.iter().filter_map(|(part, one)| Some((*part, one.answer()?)));
+    let failed = |of: fn(&Part) -> bool| finals.iter().any(|(part, one)| of(part) && *one == Final::Failed);
+    let is_contributor = |part: &Part| matches!(part, Part::Contribute { .. });
+    if finals.iter().any(|(_, one)| *one == Final::Forgot) {
+        return Mend::Reconstruct;
+    }
+    if !answered().any(|(_, answer)| answer.outcome.write_begun) {
+        return Mend::Again;
+    }
+    let all_applied = answered().all(|(part, answer)| part != Part::Reduce || answer.outcome.applied);
+    let all_written =
+        answered().all(|(part, answer)| part != Part::Contribute { writes: true } || answer.outcome.written);
+    match (all_applied, all_written) {
+        (true, true) if failed(|_| true) => return Mend::Again,
+        (true, true) => return Mend::Nothing,
+        (true, false) if !failed(is_contributor) => return Mend::Data,
+        _ => {}
+    }
+    let may_resend = |(part, answer): (Part, Answer)| match part {
+        _ if answer.ending == Ending::ReadFailed => false,
+        Part::Reduce => answer.outcome.applied || !answer.outcome.write_begun,
+        Part::Contribute { .. } => {
+            let outcome = answer.outcome;
+            !outcome.write_begun || outcome.written && outcome.retained
+        }
     };
-    if finals.iter().all(is_done) {
-        Verdict::Done
-    } else if finals.iter().all(is_untouched) {
-        Verdict::Untouched
-    } else {
-        Verdict::Disturbed
+    if base == Base::Old && !failed(is_contributor) && answered().all(may_resend) {
+        return Mend::Resend;
+    }
+    Mend::Reconstruct
+}
+
+impl Final {
+    /// What it answered, if it is there and remembers the op.
+    #[must_use]
+    pub fn answer(&self) -> Option<Answer> {
+        if let Final::Answered(answer) = self { Some(*answer) } else { None }
     }
 }
 
@@ -192,22 +186,50 @@ mod tests {
     }
 
     #[test]
-    fn an_op_is_done_untouched_or_disturbed() {
-        let done = Outcome { read: true, write_begun: true, written: true, ..Outcome::default() };
+    fn what_is_done_about_a_step() {
+        let outcome = |begun, done, retained| Outcome {
+            write_begun: begun,
+            written: done,
+            applied: done,
+            retained,
+            ..Outcome::default()
+        };
         let answered = |ending, outcome| Final::Answered(Answer { ending, outcome });
-        let good = answered(Ending::Done, done);
-        let aborted = answered(Ending::Aborted, Outcome::default());
-        let torn = answered(Ending::WriteFailed, Outcome { written: false, ..done });
-        for (finals, verdict) in [
-            (vec![good, good], Verdict::Done),
-            (vec![aborted, aborted], Verdict::Untouched),
-            (vec![aborted, Final::Failed], Verdict::Untouched),
-            (vec![good, aborted], Verdict::Disturbed),
-            (vec![good, Final::Failed], Verdict::Disturbed),
-            (vec![aborted, torn], Verdict::Disturbed),
-            (vec![aborted, Final::Forgot], Verdict::Disturbed),
-        ] {
-            assert_eq!(judge(&finals), verdict, "{finals:?}");
+        let done = answered(Ending::Done, outcome(true, true, true));
+        let untouched = answered(Ending::Aborted, outcome(false, false, false));
+        let unreadable = answered(Ending::ReadFailed, outcome(false, false, false));
+        let torn = answered(Ending::Aborted, outcome(true, false, false));
+        let (failed, forgot) = (Final::Failed, Final::Forgot);
+        // base; contributors that write; reducers
+        type Case<'a> = (Base, &'a [Final], &'a [Final], Mend);
+        let cases: &[Case<'_>] = &[
+            (Base::Old, &[done], &[done], Mend::Nothing),
+            (Base::Old, &[untouched], &[untouched], Mend::Again),
+            (Base::Old, &[failed], &[untouched], Mend::Again),
+            // The write began at a member that is lost since; parity has it.
+            (Base::Old, &[failed], &[done, done], Mend::Again),
+            (Base::Old, &[done], &[failed, done], Mend::Again),
+            (Base::Old, &[done], &[untouched], Mend::Resend),
+            (Base::Old, &[done, untouched], &[untouched], Mend::Resend),
+            (Base::Old, &[done], &[done, untouched], Mend::Resend),
+            (Base::Old, &[done], &[failed, untouched], Mend::Resend),
+            (Base::Old, &[done, failed], &[untouched], Mend::Reconstruct),
+            (Base::Old, &[done], &[torn], Mend::Reconstruct),
+            (Base::Old, &[done], &[unreadable], Mend::Reconstruct),
+            (Base::Old, &[done, unreadable], &[untouched], Mend::Reconstruct),
+            (Base::Old, &[done], &[forgot], Mend::Reconstruct),
+            (Base::Zero, &[untouched, done], &[done], Mend::Data),
+            (Base::Zero, &[untouched], &[done], Mend::Data),
+            (Base::Zero, &[untouched], &[done, untouched], Mend::Reconstruct),
+            (Base::Zero, &[failed, untouched], &[done], Mend::Reconstruct),
+        ];
+        for (base, contributors, reducers, expected) in cases {
+            let contributors = contributors.iter().map(|one| (Part::Contribute { writes: true }, *one));
+            let reducers = reducers.iter().map(|one| (Part::Reduce, *one));
+            let finals: Vec<_> = contributors.chain(reducers).collect();
+            assert_eq!(mend(*base, &finals), *expected, "{base:?} {finals:?}");
         }
+        let reads_only = [(Part::Contribute { writes: false }, untouched), (Part::Reduce, done)];
+        assert_eq!(mend(Base::Zero, &reads_only), Mend::Nothing, "its part is in the sum");
     }
 }

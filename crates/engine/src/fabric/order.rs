@@ -123,6 +123,13 @@ pub enum Settle {
     Abort,
     /// Waits for the end of what was ordered.
     Ask,
+    /// The difference that the op contributed goes to one of its reducers again, under another op: that reducer did not apply it.
+    Resend {
+        /// The reducer.
+        to: PeerIndex,
+        /// The op under which it counts from now on.
+        under: Op,
+    },
 }
 
 /// How an order, a contribution or a question ended.
@@ -134,6 +141,8 @@ pub enum Ending {
     ReadFailed,
     /// The drive could not write.
     WriteFailed,
+    /// The drive has no space for the write.
+    NoSpace,
     /// A reducer did not take the contribution.
     PeerUnreachable,
     /// The op is retired.
@@ -144,6 +153,8 @@ pub enum Ending {
     ContributionRefused,
     /// What was to come did not come in time.
     TimeOver,
+    /// The difference that was to be sent again is gone: it was never made, or the target was restarted.
+    DeltaGone,
     /// The target has never seen the op; it will refuse it from now on.
     NeverSeen,
     /// The order makes no sense.
@@ -165,6 +176,8 @@ pub struct Outcome {
     pub applied: bool,
     /// The sum equals what is on the drive.
     pub equal: bool,
+    /// The difference of old and new contents is kept until the op is retired.
+    pub retained: bool,
 }
 
 /// An answer of a target.

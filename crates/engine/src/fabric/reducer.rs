@@ -35,6 +35,10 @@ pub(super) struct Reducer<T> {
     /// What the drive held, if it is to be compared.
     old: Option<Buffer>,
     base_is_in: bool,
+    /// What is being written, for a second attempt.
+    whole: Gather,
+    /// The drive has failed once at what it does now.
+    has_failed: bool,
     stage: Stage,
     outcome: Outcome,
 }
@@ -62,6 +66,8 @@ impl<T> Reducer<T> {
             settlers: SmallVec::new(),
             old: None,
             base_is_in: false,
+            whole: Gather::new(),
+            has_failed: false,
             stage: Stage::Gathering,
             outcome: Outcome::default(),
         }
@@ -127,7 +133,16 @@ impl<T> Reducer<T> {
             return; // it was aborted meanwhile
         }
         let Some(order) = &self.order else { return };
-        let Ok(old) = read else { return self.end(Ending::ReadFailed, Gather::new(), effects) };
+        let old = match read {
+            Ok(old) => old,
+            // The error may pass, as it may where the host reads itself.
+            Err(()) if !std::mem::replace(&mut self.has_failed, true) => {
+                let (op, rows) = (self.op, order.rows.clone());
+                return effects.push(Effect::Read { op, rows });
+            }
+            Err(()) => return self.end(Ending::ReadFailed, Gather::new(), effects),
+        };
+        self.has_failed = false;
         self.outcome.read = true;
         self.base_is_in = true;
         let rows = order.rows.clone();
@@ -154,8 +169,8 @@ impl<T> Reducer<T> {
             Sink::Drive => {
                 self.stage = Stage::Writing;
                 self.outcome.write_begun = true;
-                let (op, start, fua) = (self.op, order.rows.start, order.fua);
-                effects.push(Effect::Write { op, start, data: sum.freeze().into(), fua });
+                self.whole = sum.freeze().into();
+                self.write(effects);
             }
             Sink::Host => {
                 self.outcome.applied = true;
@@ -169,11 +184,21 @@ impl<T> Reducer<T> {
         }
     }
 
-    pub fn was_written(&mut self, written: Result<(), ()>, effects: &mut Effects<T>) {
+    fn write(&self, effects: &mut Effects<T>) {
+        let order = self.order.as_ref().expect("it is complete");
+        let (op, start, fua) = (self.op, order.rows.start, order.fua);
+        effects.push(Effect::Write { op, start, data: self.whole.clone(), fua });
+    }
+
+    pub fn was_written(&mut self, written: Result<(), Ending>, effects: &mut Effects<T>) {
         assert!(self.stage == Stage::Writing, "the drive answers a write that began");
+        // The error may pass, as it may where the host writes itself.
+        if written.is_err() && !std::mem::replace(&mut self.has_failed, true) {
+            return self.write(effects);
+        }
         // F-I2: applied when the drive has answered, and not before.
         self.outcome.applied = written.is_ok();
-        let ending = if written.is_ok() { Ending::Done } else { Ending::WriteFailed };
+        let ending = written.err().unwrap_or(Ending::Done);
         self.end(ending, Gather::new(), effects);
     }
 
@@ -206,6 +231,7 @@ impl<T> Reducer<T> {
         self.stage = Stage::Final(ending);
         self.sum = Sum::default();
         self.old = None;
+        self.whole = Gather::new();
         // Nothing overwrites on a sum that is not there.
         for token in self.waiting.drain(..) {
             answer(token, Answer::nothing(Ending::Aborted), effects);

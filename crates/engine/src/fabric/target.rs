@@ -18,6 +18,8 @@ use crate::buffer::{Gather, Pool};
 enum Entry<T> {
     Contributor(Contributor<T>),
     Reducer(Reducer<T>),
+    /// Differences of former ops that go to their reducers again.
+    Resender(Resender<T>),
     /// It was aborted before anything of it came: a late order or contribution meets this and does nothing (F-I3).
     Tombstone,
 }
@@ -53,7 +55,7 @@ impl<T> Target<T> {
                 match self.ops.get_mut(&op) {
                     Some(Entry::Contributor(one)) => one.was_read(result, &self.pool, effects),
                     Some(Entry::Reducer(one)) => one.was_read(result, &self.pool, effects),
-                    Some(Entry::Tombstone) | None => {}
+                    _ => {}
                 }
                 op
             }
@@ -61,15 +63,17 @@ impl<T> Target<T> {
                 match self.ops.get_mut(&op) {
                     Some(Entry::Contributor(one)) => one.was_written(result, effects),
                     Some(Entry::Reducer(one)) => one.was_written(result, effects),
-                    Some(Entry::Tombstone) | None => {
+                    _ => {
                         unreachable!("an op is kept while the drive writes for it")
                     }
                 }
                 op
             }
             Input::Forwarded { op, destination, ending } => {
-                if let Some(Entry::Contributor(one)) = self.ops.get_mut(&op) {
-                    one.was_forwarded(destination, ending, effects);
+                match self.ops.get_mut(&op) {
+                    Some(Entry::Contributor(one)) => one.was_forwarded(destination, ending, effects),
+                    Some(Entry::Resender(one)) => one.was_forwarded(destination, ending, effects),
+                    _ => {}
                 }
                 op
             }
@@ -128,7 +132,9 @@ impl<T> Target<T> {
         match self.ops.get_mut(&op) {
             Some(Entry::Reducer(reducer)) => reducer.contribution(part, data, token, &self.pool, effects),
             Some(Entry::Tombstone) => answer(token, Ending::Aborted, effects),
-            Some(Entry::Contributor(_)) => answer(token, Ending::ContributionRefused, effects),
+            Some(Entry::Contributor(_) | Entry::Resender(_)) => {
+                answer(token, Ending::ContributionRefused, effects);
+            }
             None => {
                 let mut reducer = Reducer::new(op, effects);
                 reducer.contribution(part, data, token, &self.pool, effects);
@@ -140,7 +146,11 @@ impl<T> Target<T> {
 
     fn settle(&mut self, stamp: Stamp, how: Settle, token: T, effects: &mut Effects<T>) -> Op {
         let Some(token) = self.admit(stamp, token, effects) else { return stamp.op };
+        if let Settle::Resend { to, under } = how {
+            return self.resend(stamp, (to, under), token, effects);
+        }
         match self.ops.get_mut(&stamp.op) {
+            Some(Entry::Resender(one)) => one.settle(token, effects),
             Some(Entry::Contributor(one)) => one.settle(how, token, effects),
             Some(Entry::Reducer(one)) => one.settle(how, token, effects),
             Some(Entry::Tombstone) => answer(token, Ending::Aborted, effects),
@@ -150,6 +160,36 @@ impl<T> Target<T> {
             }
         }
         stamp.op
+    }
+
+    /// The host resends what an op's reducer did not apply, after that op is final everywhere (F-I4). Under the new op it counts
+    /// once (F-I2), as every contribution.
+    fn resend(
+        &mut self,
+        stamp: Stamp,
+        (to, under): (PeerIndex, Op),
+        token: T,
+        effects: &mut Effects<T>,
+    ) -> Op {
+        let delta = match self.ops.get(&stamp.op) {
+            Some(Entry::Contributor(one)) if one.is_final() => one.again(to, &self.pool),
+            _ => None,
+        };
+        let Some((rows, data)) = delta.filter(|_| under > stamp.op) else {
+            answer(token, Ending::DeltaGone, effects);
+            return stamp.op;
+        };
+        let entry = self.ops.entry(under).or_insert_with(|| Entry::Resender(Resender::new()));
+        let Entry::Resender(resender) = entry else {
+            let ending = if matches!(entry, Entry::Tombstone) { Ending::Aborted } else { Ending::Invalid };
+            answer(token, ending, effects);
+            return stamp.op;
+        };
+        let stamp = Stamp { op: under, ..stamp };
+        let contribution = Contribution { stamp, from: self.me, rows, when_complete: false };
+        let destination = resender.begin(token);
+        effects.push(Effect::Forward { destination, to, contribution, data });
+        under
     }
 
     /// F-I3: an op that is retired has no effect any more.
@@ -179,7 +219,7 @@ impl<T> Target<T> {
             match entry {
                 Entry::Contributor(one) => one.abort(effects),
                 Entry::Reducer(one) => one.abort(effects),
-                Entry::Tombstone => {}
+                Entry::Resender(_) | Entry::Tombstone => {}
             }
         }
     }
@@ -190,6 +230,7 @@ impl<T> Entry<T> {
         match self {
             Entry::Contributor(one) => one.is_final(),
             Entry::Reducer(one) => one.is_final(),
+            Entry::Resender(one) => one.is_final(),
             Entry::Tombstone => true,
         }
     }
@@ -197,4 +238,40 @@ impl<T> Entry<T> {
 
 fn answer<T>(token: T, ending: Ending, effects: &mut Effects<T>) {
     effects.push(Effect::Answer { token, answer: Answer::nothing(ending), data: Gather::new() });
+}
+
+/// Differences on their way to their reducers again.
+struct Resender<T> {
+    /// By destination; none: it was answered.
+    tokens: Vec<Option<T>>,
+    settlers: Vec<T>,
+}
+
+impl<T> Resender<T> {
+    fn new() -> Self {
+        Resender { tokens: Vec::new(), settlers: Vec::new() }
+    }
+
+    fn begin(&mut self, token: T) -> usize {
+        self.tokens.push(Some(token));
+        self.tokens.len() - 1
+    }
+
+    fn was_forwarded(&mut self, destination: usize, ending: Ending, effects: &mut Effects<T>) {
+        let Some(token) = self.tokens.get_mut(destination).and_then(Option::take) else { return };
+        let is_said = matches!(ending, Ending::Done | Ending::Aborted | Ending::TimeOver | Ending::Retired);
+        answer(token, if is_said { ending } else { Ending::PeerUnreachable }, effects);
+        if self.is_final() {
+            self.settlers.drain(..).for_each(|token| answer(token, Ending::Done, effects));
+        }
+    }
+
+    /// It writes nothing, and what reducers make of it they are asked themselves.
+    fn settle(&mut self, token: T, effects: &mut Effects<T>) {
+        if self.is_final() { answer(token, Ending::Done, effects) } else { self.settlers.push(token) }
+    }
+
+    fn is_final(&self) -> bool {
+        self.tokens.iter().all(Option::is_none)
+    }
 }

@@ -87,6 +87,12 @@ impl<D: Device> ParityEngine<D> {
         self.shared.two_phase.load(Relaxed)
     }
 
+    /// Whether members' targets may make parity among themselves.
+    #[inline]
+    pub(super) fn has_peers(&self) -> bool {
+        self.shared.peers.load(Relaxed)
+    }
+
     /// The member read that fetches a fragment.
     pub(super) fn read_of(&self, stripe: Stripe, fragment: &Fragment) -> MemberRead {
         MemberRead {

@@ -27,6 +27,7 @@ pub mod locks;
 #[cfg(test)]
 mod lost_tests;
 pub mod parity_cache;
+mod peers;
 pub(crate) mod ranges;
 pub(crate) mod read;
 pub(crate) mod recovery;

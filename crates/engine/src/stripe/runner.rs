@@ -266,7 +266,7 @@ async fn half_written<D: Device>(owned: Owned<'_, D>, rows: Rows, error: VolumeE
 }
 
 /// An error if more members are missing now than the level survives.
-fn survived<D: Device>(owned: Owned<'_, D>) -> Result<(), VolumeError> {
+pub(super) fn survived<D: Device>(owned: Owned<'_, D>) -> Result<(), VolumeError> {
     let missing = owned.missing();
     if missing.len() <= owned.shape().parity {
         return Ok(());

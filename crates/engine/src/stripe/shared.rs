@@ -41,6 +41,8 @@ pub struct Shared {
     pub redo: Redo,
     /// The parity cache.
     pub cache: Arc<ParityCache>,
+    /// Members' targets make parity among themselves where they can ([`crate::fabric`]).
+    pub peers: AtomicBool,
     /// Writes join an owner's batch until it has read old data (StRAID 4.3).
     pub two_phase: AtomicBool,
     /// Measures the stages of stripe writes; set before any shard opens the array, or never.
@@ -73,6 +75,7 @@ impl Shared {
             members: Arc::new(members),
             intent,
             counters: (0..shards).map(|_| Counters::default()).collect(),
+            peers: AtomicBool::new(false),
             two_phase: AtomicBool::new(true),
             verify: AtomicBool::new(false),
             read_turn_bytes: READ_TURN_BYTES,

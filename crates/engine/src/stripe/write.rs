@@ -9,6 +9,7 @@ use super::engine::{Owned, ParityEngine};
 use super::fast_path::FastPath;
 use super::fetch::fetch;
 use super::gather::gather_stream;
+use super::peers::update_by_peers;
 use super::redo::headers::settle;
 use super::redo::retire::retire_incomplete_records;
 use super::runner::{Method, overwrites, plan_write};
@@ -130,7 +131,9 @@ async fn write_watched<D: Device>(
     watch.enter(Stage::PreRead);
     let mut image = Image::default();
     let mut fast_path = write_whole(engine, &own, &mut claim, watch).await;
-    if matches!(fast_path, FastPath::Declined) && two_phase {
+    // Where targets make the parity the host reads nothing before.
+    let has_peers = engine.has_peers();
+    if matches!(fast_path, FastPath::Declined) && two_phase && !has_peers {
         fast_path = write_small(engine, &own, &mut claim, &mut image, watch).await;
     }
     // Second phase, from the freeze on: the batch is closed, and the owner writes the union of its writes.
@@ -173,8 +176,10 @@ async fn write_union<D: Device>(
     let mut union = Union::of([own].into_iter().chain(claim.joined()));
     let mut result = ensure_consistent(owned, &union).await;
     if result.is_ok() {
-        take_cached_parity(owned, &union, &mut image);
-        if claim.is_open() {
+        if !engine.has_peers() {
+            take_cached_parity(owned, &union, &mut image);
+        }
+        if claim.is_open() && !engine.has_peers() {
             result = pre_read(owned, &union, &mut image).await;
             if let Err(VolumeError::Unreadable { .. }) = result {
                 result = Ok(()); // a write that joins may overwrite the block
@@ -185,10 +190,18 @@ async fn write_union<D: Device>(
     let owned = engine.owned(claim);
     if joined > 0 {
         union = Union::of([own].into_iter().chain(claim.joined()));
-        take_cached_parity(owned, &union, &mut image);
+        if !engine.has_peers() {
+            take_cached_parity(owned, &union, &mut image);
+        }
     }
     let fua = own.fua || claim.joined().any(|write| write.fua);
     result?;
+    if engine.has_peers() {
+        if let Some(result) = Box::pin(update_by_peers(owned, &union, fua, watch)).await {
+            return result;
+        }
+        take_cached_parity(owned, &union, &mut image);
+    }
     update(owned, &union, image, fua, watch).await
 }
 

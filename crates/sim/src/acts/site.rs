@@ -185,5 +185,6 @@ fn scenario(level: Level, records: Records) -> Scenario {
         redo_log: room && has_parity,
         unlogged_starts: false,
         bad_log: true,
+        fabric: None,
     }
 }

@@ -1,0 +1,503 @@
+//! Runs the plan of a stripe write at the members' targets: each gets an order, and they make the parity among themselves
+//! ([`crate::fabric`]). The host decides what the answers mean, and makes again what was left half done.
+//!
+//! The stripe has its owner until all of that has ended (F-I5).
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use smallvec::SmallVec;
+
+use super::engine::Owned;
+use super::fetch::read_without;
+use super::runner::{Method, Verdict, judge, plan_write, survived, update_by};
+use super::update::update;
+use crate::buffer::Gather;
+use crate::code::chunk_set::{Chunk, ChunkSet, P, Q, data_chunk};
+use crate::code::image::Image;
+use crate::code::parity_step::encode_one;
+use crate::code::rows::{Fragment, Rows};
+use crate::code::union::Union;
+use crate::device::{Answered, Answering, Device, DeviceError, DeviceErrorKind, NoAnswer, PeerMember};
+use crate::error::VolumeError;
+use crate::executor::join_all;
+use crate::fabric::choose::{StepParts, split};
+use crate::fabric::host::{Attach, Final, Mend, OpenOp, Part, mend};
+use crate::fabric::order::{
+    Answer, Base, Destination, Ending, How, Order, PeerIndex, Role, Settle, Sink, Stamp,
+};
+use crate::members::Attached;
+use crate::members::port::{MemberError, MemberWrite};
+use crate::stages::{Stage, Watch};
+use layout::units::{DeviceOffset, Slot};
+
+/// Updates a stripe with the union of its writes, as far as its members' targets can. None: they cannot, and nothing was done.
+pub(super) async fn update_by_peers<D: Device>(
+    owned: Owned<'_, D>,
+    union: &Union,
+    fua: bool,
+    watch: impl Watch,
+) -> Option<Result<(), VolumeError>> {
+    let shared = owned.shared();
+    // Degraded writes need their contents at the host, for the redo log; parity in doubt is made from all data there.
+    if !shared.members.plain() || !shared.consistency.is_plain(owned.stripe()) {
+        return None;
+    }
+    let plan = plan_write(owned, Method::Best, union, &Image::default()).ok()?;
+    let (steps, by_host) = split(&plan, owned.shape(), owned.missing());
+    let (attach, steps) = prepare(owned, union, &steps)?;
+    let result = async {
+        // F-I13: from here on the cached parity of the stripe is stale.
+        owned.forget_parity();
+        for rows in by_host {
+            update(owned, &union.within(rows), Image::default(), fua, watch).await?;
+            owned.forget_parity();
+        }
+        watch.enter(Stage::Write);
+        run(owned, &attach, steps, union, fua, watch).await
+    };
+    Some(result.await)
+}
+
+/// A target's part in a step, and what it came to so far.
+struct Participant<D> {
+    slot: Slot,
+    chunk: Chunk,
+    index: PeerIndex,
+    member: Rc<Attached<D>>,
+    role: Role,
+    data: Gather,
+    last: Final,
+    /// The op whose difference it keeps.
+    keeps: Option<Stamp>,
+}
+
+impl<D: Device> Participant<D> {
+    fn peer(&self) -> &dyn PeerMember {
+        self.member.device.peer().expect("it was asked when the step was prepared")
+    }
+
+    fn part(&self) -> Part {
+        match &self.role {
+            Role::Contribute { own, .. } => Part::Contribute { writes: !own.is_empty() },
+            Role::Reduce { .. } => Part::Reduce,
+        }
+    }
+}
+
+/// What the targets do in some rows.
+struct Prepared<D> {
+    rows: Rows,
+    base: Base,
+    participants: SmallVec<[Participant<D>; 4]>,
+}
+
+type Steps<D> = SmallVec<[Prepared<D>; 1]>;
+
+/// The orders of all steps; none, if one of them is for a target that cannot take it.
+fn prepare<D: Device>(
+    owned: Owned<'_, D>,
+    union: &Union,
+    steps: &[StepParts],
+) -> Option<(Arc<Attach>, Steps<D>)> {
+    let mut attach: Option<Arc<Attach>> = None;
+    let mut place = |chunk: Chunk, bytes: u64| -> Option<(Slot, Rc<Attached<D>>, PeerIndex)> {
+        let slot = owned.slot_of(chunk);
+        let member = owned.port().devices.attached(slot)?;
+        let place = member.device.peer()?.place()?;
+        let is_one = Arc::ptr_eq(attach.get_or_insert_with(|| Arc::clone(&place.attach)), &place.attach);
+        (is_one && bytes <= place.order_bytes_max).then_some((slot, member, place.index))
+    };
+    let mut prepared = Steps::new();
+    let mut pairs = SmallVec::<[(PeerIndex, PeerIndex); 8]>::new();
+    for step in steps {
+        let bytes = step.rows.bytes() as u64;
+        let mut participants = SmallVec::new();
+        let mut reducers = SmallVec::<[(Chunk, PeerIndex); 2]>::new();
+        for &chunk in &step.parity {
+            let (slot, member, index) = place(chunk, bytes)?;
+            let rows = range(owned, &member, chunk, step.rows);
+            let contributions = u8::try_from(step.parts.len()).ok()?;
+            let role = Role::Reduce { base: step.base, rows, contributions, sink: Sink::Drive };
+            reducers.push((chunk, index));
+            participants.push(participant(slot, chunk, index, member, role, Gather::new()));
+        }
+        for part in &step.parts {
+            let (slot, member, index) = place(part.chunk, bytes)?;
+            pairs.extend(reducers.iter().map(|(_, reducer)| (index, *reducer)));
+            let rows = range(owned, &member, part.chunk, step.rows);
+            let own = if part.is_written { rows.clone() } else { rows.start..rows.start };
+            let to = reducers.iter().map(|&(parity, peer)| Destination {
+                peer,
+                coefficient: coefficient(owned, part.chunk, parity),
+            });
+            let role = Role::Contribute { how: part.how, own, rows, to: to.collect() };
+            let data = if part.how == How::Old { Gather::new() } else { union.gather(part.chunk, step.rows) };
+            participants.push(participant(slot, part.chunk, index, member, role, data));
+        }
+        prepared.push(Prepared { rows: step.rows, base: step.base, participants });
+    }
+    let attach = attach?;
+    pairs.iter().all(|&(from, to)| attach.reaches(from, to)).then_some((attach, prepared))
+}
+
+fn range<D: Device>(
+    owned: Owned<'_, D>,
+    member: &Attached<D>,
+    chunk: Chunk,
+    rows: Rows,
+) -> std::ops::Range<u64> {
+    let bytes = owned.bytes_of(&Fragment { chunk, rows });
+    member.on_device(bytes.start).get()..member.on_device(bytes.end).get()
+}
+
+/// What a data chunk is multiplied by in a parity chunk.
+fn coefficient<D: Device>(owned: Owned<'_, D>, chunk: Chunk, parity: Chunk) -> u8 {
+    match parity {
+        P => 1,
+        _ => parity::coefficient(owned.geometry().syndrome_index(owned.stripe(), u32::from(chunk)) as usize),
+    }
+}
+
+fn participant<D>(
+    slot: Slot,
+    chunk: Chunk,
+    index: PeerIndex,
+    member: Rc<Attached<D>>,
+    role: Role,
+    data: Gather,
+) -> Participant<D> {
+    let last = Final::Answered(Answer::nothing(Ending::NeverSeen));
+    Participant { slot, chunk, index, member, role, data, last, keeps: None }
+}
+
+/// Has every step carried out, side by side, and mends what was not.
+async fn run<D: Device>(
+    owned: Owned<'_, D>,
+    attach: &Arc<Attach>,
+    mut steps: Steps<D>,
+    union: &Union,
+    fua: bool,
+    watch: impl Watch,
+) -> Result<(), VolumeError> {
+    let ends = join_all(steps.iter_mut().map(|step| Box::pin(run_step(owned, attach, step, fua)))).await;
+    // Ops stay open until what they left is mended: only then may their numbers be retired (F-I3).
+    let mut result = Ok(());
+    for (step, (_ops, end)) in steps.iter().zip(&ends) {
+        let mended = match end {
+            Ok(how) => mend_by_host(owned, *how, step, union, fua, watch).await,
+            Err(error) => Err(error.clone()),
+        };
+        result = result.and(mended.inspect_err(|error| owned.suspect(&error.to_string())));
+    }
+    result.and_then(|()| survived(owned))
+}
+
+/// What the host does itself about a step.
+async fn mend_by_host<D: Device>(
+    owned: Owned<'_, D>,
+    how: Mend,
+    step: &Prepared<D>,
+    union: &Union,
+    fua: bool,
+    watch: impl Watch,
+) -> Result<(), VolumeError> {
+    if how == Mend::Nothing {
+        return Ok(());
+    }
+    owned.port().counters().mended_steps.add(1);
+    let union = union.within(step.rows);
+    match how {
+        Mend::Data => write_rest(owned, step, fua).await,
+        Mend::Again => update(owned, &union, Image::default(), fua, watch).await,
+        _ => {
+            // Until parity is made again nothing is reconstructed of it, neither what a member cannot read.
+            owned.suspect("the targets of its members made a part of a write, and not the rest");
+            match applied_parity(step).filter(|_| !owned.lost().is_empty()) {
+                Some(applied) => follow_parity(owned, step, applied, fua).await?,
+                None => {
+                    update_by(owned, Method::Reconstruct, &union, Image::default(), fua, watch).await?;
+                }
+            }
+            owned.trust();
+            Ok(())
+        }
+    }
+}
+
+/// Writes the data that is not written, as it is.
+async fn write_rest<D: Device>(
+    owned: Owned<'_, D>,
+    step: &Prepared<D>,
+    fua: bool,
+) -> Result<(), VolumeError> {
+    let is_missing = |one: &&Participant<D>| {
+        let answer = one.last.answer();
+        let is_to_write = one.part() == Part::Contribute { writes: true };
+        is_to_write && answer.is_some_and(|answer| !answer.outcome.written)
+    };
+    let writes: SmallVec<[MemberWrite; 4]> = step
+        .participants
+        .iter()
+        .filter(is_missing)
+        .map(|one| owned.write_of(one.chunk, step.rows.start, one.data.clone()))
+        .collect();
+    let results = owned.port().write(&writes, fua).await;
+    judge(owned, step.rows, Verdict::of(results), std::iter::empty()).await
+}
+
+/// The only parity of a stripe with two that has the op's contributions. With data lost it is what tells of it.
+fn applied_parity<D: Device>(step: &Prepared<D>) -> Option<Chunk> {
+    let mut reducers = step.participants.iter().filter(|one| one.part() == Part::Reduce);
+    let is_applied = |one: &&Participant<D>| one.last.answer().is_some_and(|answer| answer.outcome.applied);
+    let (applied, other) = (reducers.clone().find(is_applied)?, reducers.find(|one| !is_applied(one))?);
+    (applied.chunk != other.chunk).then_some(applied.chunk)
+}
+
+/// One parity tells of the new contents, and the other is to: the data is written, what is lost comes of the first, and the
+/// second of all data.
+async fn follow_parity<D: Device>(
+    owned: Owned<'_, D>,
+    step: &Prepared<D>,
+    applied: Chunk,
+    fua: bool,
+) -> Result<(), VolumeError> {
+    write_rest(owned, step, fua).await?;
+    let other = if applied == P { Q } else { P };
+    let missing = owned.missing();
+    if missing.contains(other) {
+        return Ok(());
+    }
+    let (rows, count) = (step.rows, owned.geometry().data_chunks());
+    let data: SmallVec<[Fragment; 16]> =
+        (0..count).map(|index| Fragment { chunk: data_chunk(index), rows }).collect();
+    let slices = read_without(owned, missing.or(ChunkSet::one(other)), &data).await?;
+    let contents = |chunk: Chunk| slices[usize::from(chunk)].bytes();
+    let made = encode_one(owned.geometry(), owned.stripe(), other, rows, contents, owned.pool());
+    let results = owned.port().write(&[owned.write_of(other, rows.start, made)], fua).await;
+    judge(owned, rows, Verdict::of(results), std::iter::empty()).await
+}
+
+/// Most times that a step is sent again: connections that are lost as often are no good.
+const ROUNDS_MAX: usize = 8;
+
+/// Sends the orders of a step, and waits until every participant is final; sends again what may be. The ops, and what is left to
+/// be done.
+async fn run_step<D: Device>(
+    owned: Owned<'_, D>,
+    attach: &Arc<Attach>,
+    step: &mut Prepared<D>,
+    fua: bool,
+) -> (SmallVec<[OpenOp; 1]>, Result<Mend, VolumeError>) {
+    let mut ops = SmallVec::new();
+    let counters = owned.port().counters();
+    for round in 0..ROUNDS_MAX {
+        // None: too many ops wait for members.
+        let Some(op) = attach.begin() else { break };
+        let stamp = op.stamp();
+        ops.push(op);
+        if round == 0 {
+            counters.peer_steps.add(1);
+            if step.base == Base::Old { counters.rmw.add(1) } else { counters.rcw.add(1) }
+        } else {
+            counters.resent_steps.add(1);
+        }
+        let requests =
+            if round == 0 { first_round(step, stamp, fua) } else { resend_round(step, stamp, fua) };
+        if let Err(error) = carry_out(owned, step, requests, stamp).await {
+            return (ops, Err(error));
+        }
+        let finals: SmallVec<[(Part, Final); 4]> =
+            step.participants.iter().map(|one| (one.part(), one.last)).collect();
+        match mend(step.base, &finals) {
+            Mend::Resend => {}
+            how => return (ops, Ok(how)),
+        }
+    }
+    let how = if ops.is_empty() { Mend::Again } else { Mend::Reconstruct };
+    (ops, Ok(how))
+}
+
+/// Something that is asked of a participant.
+struct Request {
+    /// Which participant.
+    at: usize,
+    /// Its answer is what the participant came to; else it only says whether all went well.
+    is_order: bool,
+    waiting: Waiting,
+}
+
+type Requests = SmallVec<[Request; 4]>;
+
+fn first_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Requests {
+    let all = step.participants.iter().enumerate();
+    all.map(|(at, one)| ordered(at, one, one.role.clone(), stamp, fua)).collect()
+}
+
+fn ordered<D: Device>(at: usize, one: &Participant<D>, role: Role, stamp: Stamp, fua: bool) -> Request {
+    let order = Order { stamp, role, fua };
+    Request { at, is_order: true, waiting: Waiting::Order(one.peer().order(order, one.data.clone())) }
+}
+
+/// The reducers that did not apply the op get what is kept of it, and what has not begun is ordered anew.
+fn resend_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Requests {
+    let is_wanting = |one: &Participant<D>| {
+        one.part() == Part::Reduce && one.last.answer().is_some_and(|answer| !answer.outcome.applied)
+    };
+    let wanting: SmallVec<[PeerIndex; 2]> =
+        step.participants.iter().filter(|one| is_wanting(one)).map(|one| one.index).collect();
+    let mut requests = Requests::new();
+    for (at, one) in step.participants.iter().enumerate() {
+        match (&one.role, one.keeps) {
+            (Role::Reduce { .. }, _) if is_wanting(one) => {
+                requests.push(ordered(at, one, one.role.clone(), stamp, fua));
+            }
+            (Role::Reduce { .. }, _) => {}
+            (Role::Contribute { .. }, Some(kept)) => {
+                for &to in &wanting {
+                    let kept = Stamp { lowest: stamp.lowest, ..kept };
+                    let resent = one.peer().settle(kept, Settle::Resend { to, under: stamp.op });
+                    requests.push(Request { at, is_order: false, waiting: Waiting::Question(resent) });
+                }
+            }
+            (Role::Contribute { how, own, rows, to }, None) => {
+                let to = to.iter().copied().filter(|to| wanting.contains(&to.peer)).collect();
+                let role = Role::Contribute { how: *how, own: own.clone(), rows: rows.clone(), to };
+                requests.push(ordered(at, one, role, stamp, fua));
+            }
+        }
+    }
+    requests
+}
+
+/// Waits for the answers of a round, and enters what the participants came to.
+async fn carry_out<D: Device>(
+    owned: Owned<'_, D>,
+    step: &mut Prepared<D>,
+    mut requests: Requests,
+    stamp: Stamp,
+) -> Result<(), VolumeError> {
+    wait(owned, step, &mut requests, stamp).await;
+    for Request { at, is_order, waiting } in requests {
+        let one = match waiting {
+            Waiting::Final(one) => one,
+            Waiting::Needed(error) => return Err(error),
+            Waiting::Order(_) | Waiting::Question(_) => unreachable!("all were waited for"),
+        };
+        let participant = &mut step.participants[at];
+        match one {
+            // The target has tried twice.
+            Final::Answered(Answer { ending: ending @ (Ending::WriteFailed | Ending::NoSpace), .. }) => {
+                let is_full = ending == Ending::NoSpace;
+                let error = DeviceError {
+                    kind: if is_full { DeviceErrorKind::NoSpace } else { DeviceErrorKind::Io },
+                    operation: "write",
+                    offset: DeviceOffset::new(start_of(&participant.role)),
+                    bytes: step.rows.bytes() as u64,
+                    errno: 0,
+                };
+                participant.last = match owned.port().give_up(participant.slot, &error) {
+                    MemberError::Request(error) => return Err(error),
+                    MemberError::Gone | MemberError::Unreadable => Final::Failed,
+                };
+            }
+            Final::Answered(answer) if is_order => {
+                participant.last = one;
+                if answer.outcome.retained {
+                    participant.keeps = Some(stamp);
+                }
+            }
+            Final::Answered(_) => {}
+            Final::Failed | Final::Forgot => participant.last = one,
+        }
+    }
+    Ok(())
+}
+
+fn start_of(role: &Role) -> u64 {
+    match role {
+        Role::Contribute { rows, .. } | Role::Reduce { rows, .. } => rows.start,
+    }
+}
+
+/// What is known of a request.
+enum Waiting {
+    Order(Answering),
+    Question(Answering),
+    Final(Final),
+    /// Its member cannot be asked, and the array cannot do without it.
+    Needed(VolumeError),
+}
+
+impl Waiting {
+    /// Nothing of it says that anything went wrong.
+    fn is_good(&self) -> bool {
+        match self {
+            Waiting::Order(_) | Waiting::Question(_) => true,
+            Waiting::Final(Final::Answered(answer)) => answer.ending == Ending::Done,
+            Waiting::Final(_) | Waiting::Needed(_) => false,
+        }
+    }
+}
+
+/// Waits for all answers. At the first sign of trouble the participants whose orders have no answer are settled (F-I4): a reducer
+/// whose contributor failed would wait for its time limit.
+async fn wait<D: Device>(owned: Owned<'_, D>, step: &Prepared<D>, requests: &mut [Request], stamp: Stamp) {
+    let mut is_troubled = false;
+    poll_fn(|context| {
+        loop {
+            let (mut is_pending, mut any_new, was_troubled) = (false, false, is_troubled);
+            for request in requests.iter_mut() {
+                let participant = &step.participants[request.at];
+                let (answering, is_question) = match &mut request.waiting {
+                    Waiting::Order(answering) => (answering, false),
+                    Waiting::Question(answering) => (answering, true),
+                    Waiting::Final(_) | Waiting::Needed(_) => continue,
+                };
+                let next = match answering.as_mut().poll(context) {
+                    Poll::Ready(answered) => heard(owned, participant.slot, answered, is_question),
+                    // The answer to the question is the order's, too.
+                    Poll::Pending if is_troubled && !is_question => None,
+                    Poll::Pending => {
+                        is_pending = true;
+                        continue;
+                    }
+                };
+                any_new |= next.is_none();
+                is_troubled |= next.is_none();
+                request.waiting = next
+                    .unwrap_or_else(|| Waiting::Question(participant.peer().settle(stamp, Settle::Abort)));
+                is_troubled |= !request.waiting.is_good();
+            }
+            // A new question has to be polled, and trouble has questions for those that were polled before it.
+            if any_new || is_troubled != was_troubled {
+                continue;
+            }
+            return if is_pending { Poll::Pending } else { Poll::Ready(()) };
+        }
+    })
+    .await;
+}
+
+/// What a participant's answer says. None: its order was under way when the connection was lost, and it is to be asked.
+fn heard<D: Device>(
+    owned: Owned<'_, D>,
+    slot: Slot,
+    answered: Result<Answered, NoAnswer>,
+    is_question: bool,
+) -> Option<Waiting> {
+    let one = match answered {
+        Ok(answered) => Final::Answered(answered.answer),
+        Err(NoAnswer::Away) => return None,
+        Err(NoAnswer::Forgot) if is_question => Final::Forgot,
+        // It refused the order.
+        Err(NoAnswer::Forgot) => Final::Answered(Answer::nothing(Ending::Aborted)),
+        Err(NoAnswer::Device(error)) => match owned.port().give_up(slot, &error) {
+            MemberError::Request(error) => return Some(Waiting::Needed(error)),
+            MemberError::Gone | MemberError::Unreadable => Final::Failed,
+        },
+    };
+    Some(Waiting::Final(one))
+}

@@ -1,0 +1,245 @@
+//! Targets that make parity among themselves: every device has one, and messages between them and the host take their time, are
+//! lost, or come late.
+//!
+//! Fault model, beside that of the devices:
+//! - A connection between the host and a target is lost with an order before or after it arrived; one that did not arrive may do so
+//!   long after, as a command that a network or a kernel held back.
+//! - A contribution, or its answer, is lost with the connection between two targets.
+//! - Some members are other vendors' and take no orders.
+//! - Targets are lost with the host at a power cut: their memory is gone, their devices are as after any cut.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use engine::buffer::{Gather, Pool};
+use engine::device::{Answered, Answering, DeviceError, DeviceErrorKind, NoAnswer, PeerMember, Place};
+use engine::fabric::effect::{Effect, Effects, Input};
+use engine::fabric::host::Attach;
+use engine::fabric::order::{Answer, Contribution, Ending, Order, PEERS_MAX, PeerIndex, Settle, Stamp};
+use engine::fabric::target::Target;
+use layout::units::DeviceOffset;
+
+use crate::disk::Disk;
+use crate::random::Random;
+use crate::trace::Note;
+use crate::world::{Filler, World, pending};
+
+/// How the targets of a history fail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FabricPlan {
+    /// One in this many orders loses its connection; 0 is never.
+    pub(crate) order_lost_one_in: u64,
+    /// One in this many contributions.
+    pub(crate) contribution_lost_one_in: u64,
+    /// One in this many members takes no orders.
+    pub(crate) foreign_one_in: u64,
+    /// Longest time of a message.
+    pub(crate) delay: u64,
+}
+
+impl FabricPlan {
+    pub(crate) fn draw(random: &Random) -> Self {
+        FabricPlan {
+            order_lost_one_in: random.pick(&[0, 0, 10, 40]),
+            contribution_lost_one_in: random.pick(&[0, 0, 10, 40]),
+            foreign_one_in: random.pick(&[0, 0, 0, 8]),
+            delay: random.pick(&[2, 10, 60]),
+        }
+    }
+}
+
+/// Longer than messages and devices take, so that a reduction only ends by it where something was lost.
+const LIMIT_TICKS: u64 = 6_000;
+
+/// A command that waits for its answer.
+type Token = Box<dyn FnOnce(Answer, Gather)>;
+
+/// The targets of an attach.
+pub(crate) struct Fabric {
+    world: Rc<World>,
+    attach: Arc<Attach>,
+    plan: FabricPlan,
+    nodes: RefCell<Vec<Option<Weak<Node>>>>,
+}
+
+/// The target of a device.
+struct Node {
+    fabric: Rc<Fabric>,
+    index: PeerIndex,
+    disk: Weak<Disk>,
+    target: RefCell<Target<Token>>,
+}
+
+/// The host's way to a target.
+struct Handle(Rc<Node>);
+
+impl Fabric {
+    /// Attaches the targets of these devices.
+    pub(crate) fn attach(world: &Rc<World>, plan: FabricPlan, disks: &[Rc<Disk>]) {
+        let serial = world.now();
+        let attach = Arc::new(Attach::new(serial));
+        let nodes = RefCell::new(vec![None; PEERS_MAX]);
+        let fabric = Rc::new(Fabric { world: Rc::clone(world), attach, plan, nodes });
+        let everyone = u32::MAX;
+        for disk in disks {
+            let is_foreign = plan.foreign_one_in > 0 && world.random().one_in(plan.foreign_one_in);
+            let index = PeerIndex::try_from(disk.number).ok().filter(|index| usize::from(*index) < PEERS_MAX);
+            let node = index.filter(|_| !is_foreign).map(|index| {
+                fabric.attach.set_reaches(index, everyone);
+                let target = RefCell::new(Target::new(index, Pool::new(1 << 20)));
+                let node =
+                    Rc::new(Node { fabric: Rc::clone(&fabric), index, disk: Rc::downgrade(disk), target });
+                fabric.nodes.borrow_mut()[usize::from(index)] = Some(Rc::downgrade(&node));
+                node
+            });
+            *disk.target.borrow_mut() = node.map(|node| Rc::new(Handle(node)) as _);
+        }
+    }
+
+    fn delay(&self) -> u64 {
+        self.world.random().between(1, self.plan.delay)
+    }
+
+    fn is_lost(&self, one_in: u64) -> bool {
+        one_in > 0 && self.world.random().one_in(one_in)
+    }
+
+    fn node(&self, index: PeerIndex) -> Option<Rc<Node>> {
+        self.nodes.borrow()[usize::from(index)].as_ref().and_then(Weak::upgrade)
+    }
+}
+
+/// What the host waits for; given once.
+type Reply = Rc<RefCell<Option<Filler<Result<Answered, NoAnswer>>>>>;
+
+fn reply(to: &Reply, what: Result<Answered, NoAnswer>) {
+    let filler = to.borrow_mut().take();
+    if let Some(filler) = filler {
+        filler.fill(what);
+    }
+}
+
+impl PeerMember for Handle {
+    fn place(&self) -> Option<Place> {
+        let attach = Arc::clone(&self.0.fabric.attach);
+        Some(Place { attach, index: self.0.index, order_bytes_max: 1 << 20 })
+    }
+
+    fn order(&self, order: Order, data: Gather) -> Answering {
+        let (own, fabric) = (Rc::clone(&self.0), &self.0.fabric);
+        fabric.world.note(Note::Words(format!("target {}: {order:?}", own.index)));
+        let (pending, filler) = pending();
+        let answer: Reply = Rc::new(RefCell::new(Some(filler)));
+        let to = Rc::clone(&answer);
+        let deliver = move || own.take(&to, move |token| Input::Order { order, data, token });
+        if fabric.is_lost(fabric.plan.order_lost_one_in) {
+            fabric.world.counts.borrow_mut().lost_orders += 1;
+            fabric.world.after(fabric.delay(), move || reply(&answer, Err(NoAnswer::Away)));
+            let late = fabric.world.random().between(1, 40 * fabric.plan.delay);
+            if !fabric.world.random().one_in(3) {
+                fabric.world.after(late, deliver);
+            }
+        } else {
+            fabric.world.after(fabric.delay(), deliver);
+        }
+        Box::pin(pending)
+    }
+
+    fn settle(&self, stamp: Stamp, how: Settle) -> Answering {
+        let (own, fabric) = (Rc::clone(&self.0), &self.0.fabric);
+        fabric.world.note(Note::Words(format!("target {}: {how:?} {stamp:?}", own.index)));
+        let (pending, filler) = pending();
+        let to: Reply = Rc::new(RefCell::new(Some(filler)));
+        let deliver = move || own.take(&to, move |token| Input::Settle { stamp, how, token });
+        fabric.world.after(fabric.delay(), deliver);
+        Box::pin(pending)
+    }
+}
+
+impl Node {
+    /// A command of the host has arrived.
+    fn take(self: &Rc<Self>, to: &Reply, input: impl FnOnce(Token) -> Input<Token>) {
+        let Some(disk) = self.disk.upgrade() else { return };
+        if let Some(kind @ (DeviceErrorKind::Gone | DeviceErrorKind::Timeout)) = disk.dead() {
+            let error =
+                DeviceError { kind, operation: "order", offset: DeviceOffset::START, bytes: 0, errno: 0 };
+            return reply(to, Err(NoAnswer::Device(error)));
+        }
+        let (own, to) = (Rc::clone(self), Rc::clone(to));
+        let token: Token = Box::new(move |answer, data| {
+            let fabric = Rc::clone(&own.fabric);
+            fabric.world.note(Note::Words(format!("target {}: {answer:?}", own.index)));
+            let delay = fabric.delay();
+            fabric.world.after(delay, move || reply(&to, Ok(Answered { answer, data })));
+        });
+        self.handle(input(token));
+    }
+
+    fn handle(self: &Rc<Self>, input: Input<Token>) {
+        let mut effects = Effects::new();
+        self.target.borrow_mut().handle(input, &mut effects);
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(self: &Rc<Self>, effect: Effect<Token>) {
+        let own = Rc::clone(self);
+        let Some(disk) = self.disk.upgrade() else { return };
+        match effect {
+            Effect::Read { op, rows } => disk.read_then(&rows, move |result| {
+                own.handle(Input::Read { op, result: result.map_err(drop) });
+            }),
+            Effect::Write { op, start, data, fua } => disk.write_then(start, data, fua, move |result| {
+                let result = result.map_err(|error| match error.kind {
+                    DeviceErrorKind::NoSpace => Ending::NoSpace,
+                    _ => Ending::WriteFailed,
+                });
+                own.handle(Input::Written { op, result });
+            }),
+            Effect::Forward { destination, to, contribution, data } => {
+                self.forward(destination, to, contribution, data.into());
+            }
+            Effect::Limit { op } => {
+                self.fabric.world.after(LIMIT_TICKS, move || own.handle(Input::Limit { op }));
+            }
+            Effect::Answer { token, answer, data } => token(answer, data),
+        }
+    }
+
+    fn forward(self: &Rc<Self>, destination: usize, to: PeerIndex, part: Contribution, data: Gather) {
+        let (fabric, own, op) = (Rc::clone(&self.fabric), Rc::clone(self), part.stamp.op);
+        let told = Rc::new(RefCell::new(Some(move |ending| {
+            own.handle(Input::Forwarded { op, destination, ending });
+        })));
+        let tell = move |ending| {
+            let told = told.borrow_mut().take();
+            if let Some(told) = told {
+                told(ending);
+            }
+        };
+        let is_lost = fabric.is_lost(fabric.plan.contribution_lost_one_in);
+        let (world, delay) = (Rc::clone(&fabric.world), fabric.delay());
+        if is_lost {
+            world.counts.borrow_mut().lost_contributions += 1;
+            let lost = tell.clone();
+            world.after(delay, move || lost(Ending::PeerUnreachable));
+            if world.random().one_in(2) {
+                return; // else the contribution, but not its answer, arrives
+            }
+        }
+        let Some(peer) = fabric.node(to) else { return tell(Ending::PeerUnreachable) };
+        world.after(fabric.delay(), move || {
+            let is_gone = peer.disk.upgrade().is_none_or(|disk| {
+                matches!(disk.dead(), Some(DeviceErrorKind::Gone | DeviceErrorKind::Timeout))
+            });
+            if is_gone {
+                return tell(Ending::PeerUnreachable);
+            }
+            let (world, delay) = (Rc::clone(&peer.fabric.world), peer.fabric.delay());
+            let token: Token = Box::new(move |answer, _| world.after(delay, move || tell(answer.ending)));
+            peer.handle(Input::Contribution { contribution: part, data, token });
+        });
+    }
+}
