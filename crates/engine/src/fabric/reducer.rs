@@ -50,6 +50,10 @@ enum Stage {
     Final(Ending),
 }
 
+/// Bytes from the first row of a sum to its last. Contributions that are further apart belong to no one order, and would take
+/// memory for all between them.
+const SPAN_BYTES_MAX: u64 = 4 << 20;
+
 const _: () = assert!(PEERS_MAX <= u32::BITS as usize);
 
 impl<T> Reducer<T> {
@@ -114,7 +118,8 @@ impl<T> Reducer<T> {
         let is_outside = self
             .order
             .as_ref()
-            .is_some_and(|order| part.rows.start < order.rows.start || part.rows.end > order.rows.end);
+            .is_some_and(|order| part.rows.start < order.rows.start || part.rows.end > order.rows.end)
+            || self.sum.span_with(&part.rows) > SPAN_BYTES_MAX;
         if let Some(ending) = refusal.or(is_outside.then_some(Ending::ContributionRefused)) {
             return answer(token, Answer::nothing(ending), effects);
         }
@@ -264,6 +269,11 @@ struct Sum {
 impl Sum {
     fn rows(&self) -> Range<u64> {
         self.start..self.start + self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64)
+    }
+
+    fn span_with(&self, rows: &Range<u64>) -> u64 {
+        let now = if self.buffer.is_some() { self.rows() } else { rows.clone() };
+        now.end.max(rows.end) - now.start.min(rows.start)
     }
 
     fn lies_within(&self, rows: &Range<u64>) -> bool {
