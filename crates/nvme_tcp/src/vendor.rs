@@ -16,6 +16,7 @@ mod op;
 mod order;
 mod outcome;
 mod peer;
+mod report;
 mod settle;
 
 pub use attach::{ATTACH_BYTES_MAX, ATTACH_FIELDS, ATTACH_MEMBER_FIELDS, AttachMember, AttachRecord, Ticket};
@@ -25,6 +26,7 @@ pub use op::{OP_DISTANCE_MAX, Op, OpNumber};
 pub use order::{ContributeHow, Destination, ORDER_FIELDS, Order, OrderKind, ReduceBase, Sink};
 pub use outcome::Outcome;
 pub use peer::{PEER_FIELDS, Peer};
+pub use report::{AttachReport, REPORT_BYTES, REPORT_FIELDS};
 pub use settle::{SETTLE_FIELDS, Settle, SettleAction};
 
 /// Opcodes of I/O commands. As everywhere, their two lowest bits say which way data goes.

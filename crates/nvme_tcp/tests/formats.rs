@@ -18,6 +18,7 @@ fn docs_draw_what_the_code_writes() {
         ("vendor::SETTLE_FIELDS", vendor::SETTLE_FIELDS, 64),
         ("vendor::ATTACH_FIELDS", vendor::ATTACH_FIELDS, 64),
         ("vendor::ATTACH_MEMBER_FIELDS", vendor::ATTACH_MEMBER_FIELDS, 64),
+        ("vendor::REPORT_FIELDS", vendor::REPORT_FIELDS, vendor::REPORT_BYTES),
         ("vendor::CAPABILITY_FIELDS", vendor::CAPABILITY_FIELDS, vendor::CAPABILITY_BYTES),
     ]);
 }
