@@ -156,7 +156,7 @@ impl Association {
             number: address.namespace,
             next_queue: 2,
         };
-        if !attach.look {
+        if !attach.look && !options.is_peer {
             association.controller.hear()?;
             association.fence(options, attach, former)?;
         }

@@ -249,7 +249,9 @@ impl Keeper {
             return false;
         }
         let is_fenced = association.key.is_some();
-        if !is_fenced && !self.quiesce(&association, lost_at) {
+        // A contribution is sent once, and what is late meets a retired op: nothing is to be outlasted (F-I3).
+        let is_peer = self.member.options.is_peer;
+        if !is_fenced && !is_peer && !self.quiesce(&association, lost_at) {
             return false;
         }
         self.machine = association.machine();

@@ -234,6 +234,16 @@ impl RemoteMember {
         *self.listener.lock() = Some(listener);
     }
 
+    /// Whether its target can be sent commands now.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.end() == End::Not && !self.is_lost()
+    }
+
+    /// Whether it is connected, or its keeper tries to.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.end() == End::Not
+    }
+
     /// How it is.
     pub fn status(&self) -> RemoteStatus {
         let state = self.state.lock();

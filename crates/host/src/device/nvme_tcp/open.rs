@@ -17,7 +17,7 @@ use super::fencing::Holder;
 use super::group::{Fellow, Group};
 use super::host_lock::HostLock;
 use super::keeper::{OthersHold, keep};
-use super::member::{End, Identity, Kept, Opened, RemoteMember, Shape, read_any};
+use super::member::{End, Identity, Kept, Opened, RemoteEvent, RemoteMember, Shape, read_any};
 use super::options::RemoteOptions;
 use crate::device::open::{OpenError, OpenErrorKind};
 
@@ -91,6 +91,52 @@ impl Attached {
         let name = address.to_string();
         attach(address, options).map_err(|error| open_error(&name, &error))
     }
+
+    /// Connects to another target as its peer. Nothing is reserved, and no member of this process is found by its name.
+    pub(crate) fn open_peer(
+        address: &RemoteAddress,
+        options: &RemoteOptions,
+    ) -> Result<Arc<Attached>, AttachError> {
+        let options = RemoteOptions { is_peer: true, ..options.clone() };
+        let attach = Attach { queues: QUEUES.min(queues_wanted()), ..Attach::default() };
+        let association = Association::open(address, &options, &attach, &Former::NONE)?;
+        let member = member(address, &options, association, None)?;
+        member.listen(Box::new(|name, event| match event {
+            RemoteEvent::Away { reason } => {
+                tracing::warn!(peer = name, "connection to a peer lost: {reason}");
+            }
+            RemoteEvent::Back { after } => {
+                tracing::info!(peer = name, seconds = after.as_secs_f32(), "connected to a peer again");
+            }
+            RemoteEvent::Fenced { reason } | RemoteEvent::Ended { reason } => {
+                tracing::warn!(peer = name, "a peer is not used as it is: {reason}");
+            }
+        }));
+        Ok(Arc::new(with_keeper(member, Box::new(|| false))?))
+    }
+}
+
+/// A member, of which there is an association.
+fn member(
+    address: &RemoteAddress,
+    options: &RemoteOptions,
+    association: Association,
+    lock: Option<HostLock>,
+) -> Result<Arc<RemoteMember>, AttachError> {
+    check_blocks(&association)?;
+    let (info, shape) = (info(address, &association), shape(&association));
+    let identity = Identity::of(&association.namespace);
+    let opened = Opened { address: address.clone(), options: options.clone(), info, shape, identity, lock };
+    Ok(RemoteMember::new(opened, association)?)
+}
+
+/// A member with its keeper.
+fn with_keeper(member: Arc<RemoteMember>, others_hold: OthersHold) -> Result<Attached, AttachError> {
+    let keepers = Arc::clone(&member);
+    let keeper = std::thread::Builder::new()
+        .name("twill-member".into())
+        .spawn(move || keep(&keepers, &others_hold))?;
+    Ok(Attached { member, keeper: Some(keeper) })
 }
 
 fn attach(address: &RemoteAddress, options: &RemoteOptions) -> Result<Arc<Attached>, AttachError> {
@@ -117,29 +163,19 @@ fn attach(address: &RemoteAddress, options: &RemoteOptions) -> Result<Arc<Attach
             return Err(error);
         }
     };
-    check_blocks(&association)?;
-    let info = info(address, &association);
-    let shape = shape(&association);
-    let identity = Identity::of(&association.namespace);
+    let name = address.to_string();
     if let Some(holder) = association.preempted {
-        tracing::warn!(member = info.name, "taken over from {holder}");
+        tracing::warn!(member = name, "taken over from {holder}");
     }
     if association.key.is_none() {
         tracing::warn!(
-            member = info.name,
+            member = name,
             "its target has no reservations: nothing keeps another host from writing to it"
         );
     }
-    let name = info.name.clone();
-    let opened = Opened { address: address.clone(), options: options.clone(), info, shape, identity, lock };
-    let member = RemoteMember::new(opened, association)?;
-    let keepers = Arc::clone(&member);
+    let member = member(address, options, association, lock)?;
     let own_name = name.clone();
-    let others_hold: OthersHold = Box::new(move || ATTACHED.others_hold(&own_name));
-    let keeper = std::thread::Builder::new()
-        .name("twill-member".into())
-        .spawn(move || keep(&keepers, &others_hold))?;
-    let attached = Arc::new(Attached { member, keeper: Some(keeper) });
+    let attached = Arc::new(with_keeper(member, Box::new(move || ATTACHED.others_hold(&own_name)))?);
     ATTACHED.enter(&name, &attached);
     Ok(attached)
 }

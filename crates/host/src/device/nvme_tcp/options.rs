@@ -31,6 +31,8 @@ pub struct RemoteOptions {
     pub unfenced: bool,
     /// Where this machine's processes lock the members that they have attached; none: they do not.
     pub locks: Option<PathBuf>,
+    /// Contributions are sent to them and nothing else, by another target: nothing is reserved.
+    pub is_peer: bool,
 }
 
 /// The member's time to answer unless another is asked for.
@@ -53,6 +55,7 @@ impl RemoteOptions {
             take_over: false,
             unfenced: false,
             locks: None,
+            is_peer: false,
         }
     }
 
@@ -74,7 +77,7 @@ impl std::fmt::Debug for RemoteOptions {
 }
 
 /// Random bytes of the system.
-pub(super) fn random<const N: usize>() -> [u8; N] {
+pub(crate) fn random<const N: usize>() -> [u8; N] {
     let (mut bytes, mut done) = ([0; N], 0);
     while done < N {
         match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()) {
