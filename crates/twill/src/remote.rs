@@ -46,6 +46,15 @@ pub fn options() -> &'static RemoteOptions {
     OPTIONS.get_or_init(|| options_of_this_host(None))
 }
 
+/// How a target reaches the targets that its hosts name to it.
+///
+/// # Errors
+/// A secret that cannot be read, or is none.
+pub fn peer_options(host_nqn: Option<&Nqn>, secret: Option<&Path>) -> Result<RemoteOptions, Failure> {
+    let secret = secret.map(read_secret).transpose()?;
+    Ok(RemoteOptions { secret, ..options_of_this_host(host_nqn) })
+}
+
 /// Attaches the members on other machines that are named, before their superblocks are read: only under the reservation are
 /// these believed (F-I8). In order of the namespaces' identities, so that of two hosts that begin at once one loses at the
 /// first member. Members whose machines do not answer are refused, or with `run` left out.

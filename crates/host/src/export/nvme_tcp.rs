@@ -2,7 +2,7 @@
 //!
 //! The way of a host: it connects to a listener ([`Server`]), gets a shard, and says by its first command which queue of which
 //! subsystem the connection is (`connection`). Its admin queue makes an `association`, which its I/O queues join; the end of
-//! any of them ends all. Commands of an I/O queue go to a `namespace`, received by [receiver](crate::receiver) and answered by `outgoing`. What
+//! any of them ends all. Commands of an I/O queue go to a `namespace`, those of peer mode to the `fabric`, received by [receiver](crate::receiver) and answered by `outgoing`. What
 //! is on the wire is the crate `nvme_tcp`; here are sockets, memory and time.
 
 mod aborts;
@@ -14,6 +14,7 @@ mod boot_id;
 mod connection;
 mod connection_limits;
 mod device_volume;
+mod fabric;
 mod gate;
 mod hearers;
 mod keeper;

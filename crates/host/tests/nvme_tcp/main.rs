@@ -102,7 +102,8 @@ fn serve(folder: &Path, memory: &Arc<Memory>, rules: Rules) -> (Server, Shards, 
     let Rules { is_first, allow, keys, options } = rules;
     let shards = Shards::start(2, &ShardOptions::default(), |_| {}).expect("shards");
     let subsystems = Arc::new(Subsystems::with_keys(keys).expect("a thread"));
-    let new = NewSubsystem { nqn: subsystem(), serial: "1".to_owned(), allow, drives: String::new() };
+    let (serial, drives) = ("1".to_owned(), String::new());
+    let new = NewSubsystem { nqn: subsystem(), serial, allow, drives, peers: None };
     subsystems.add(new).expect("the first");
     let kept = KeptReservations::open(folder, NAMESPACE, is_first).expect("reservations");
     let namespace = NewNamespace { id: 1, uuid: NAMESPACE };

@@ -78,6 +78,11 @@ and on that host, whose NQN is in /etc/nvme/hostnqn
   nvme connect-all -t tcp -a 10.0.0.1 -s 4420
 Later starts go without --reservations-new: which host holds the drive is kept in the state folder, and outlives them.
 
+Example: two targets that make parity among themselves for that host, each with the other's name
+  twill target --listen 10.0.0.1:4420 --insecure --allow nqn.2026-11.example:host0 \\
+    --peer-hostnqn nqn.2026-11.example:target1 --peer-allow nqn.2026-11.example:target2 \\
+    /dev/nvme0n1=nqn.2026-11.example:drive1
+
 Ctrl-C and SIGTERM end it.")]
 pub struct TargetArguments {
     /// Address to listen at, and port [default: 4420]; may be repeated.
@@ -86,6 +91,15 @@ pub struct TargetArguments {
     /// Which hosts may connect.
     #[command(flatten)]
     pub hosts: HostArguments,
+    /// Another target that may connect, by its name, and send parts of parity: no reads, no writes. May be repeated.
+    #[arg(long, value_name = "NQN", value_parser = nqn)]
+    pub peer_allow: Vec<Nqn>,
+    /// This target's name towards other targets [default: what /etc/nvme/hostnqn says, else one made of the machine's identity].
+    #[arg(long, value_name = "NQN", value_parser = nqn)]
+    pub peer_hostnqn: Option<Nqn>,
+    /// File with the secret by which this target proves its name to other targets (DH-HMAC-CHAP).
+    #[arg(long, value_name = "FILE")]
+    pub peer_dhchap_secret: Option<PathBuf>,
     /// No host may write.
     #[arg(long)]
     pub read_only: bool,

@@ -17,14 +17,18 @@ use crate::serving::hosts::HostAccess;
 /// The bits of a file's mode that let any user read it.
 const OTHERS_READ: u32 = 0o004;
 
-/// Who may connect at these addresses.
+/// Who may connect at these addresses. `peers` may connect as other targets, and are hosts only if they are named as such.
 ///
 /// # Errors
 /// No host may, or plain TCP would go beyond this machine.
-pub fn host_access(arguments: &HostArguments, listen: &[SocketAddr]) -> Result<HostAccess, Failure> {
+pub fn host_access(
+    arguments: &HostArguments,
+    peers: &[Nqn],
+    listen: &[SocketAddr],
+) -> Result<HostAccess, Failure> {
     let keys = keys(arguments)?;
-    let allow = allow_list(arguments, &keys)?;
-    check_addresses(arguments, &keys, listen)?;
+    let allow = allow_list(arguments, peers, &keys)?;
+    check_addresses(arguments, peers, &keys, listen)?;
     if arguments.allow_any {
         tracing::warn!("--allow-any: every host that reaches the address reads and writes what is served");
     }
@@ -60,11 +64,12 @@ fn read_secret(source: &SecretSource) -> Result<Secret, Failure> {
     })
 }
 
-fn allow_list(arguments: &HostArguments, keys: &HostKeys) -> Result<AllowList, Failure> {
+fn allow_list(arguments: &HostArguments, peers: &[Nqn], keys: &HostKeys) -> Result<AllowList, Failure> {
     if arguments.allow_any {
         return Ok(AllowList::Any);
     }
-    let named: BTreeSet<_> = arguments.allow_host.iter().chain(keys.hosts.keys()).cloned().collect();
+    let keyed = keys.hosts.keys().filter(|host| !peers.contains(host));
+    let named: BTreeSet<_> = arguments.allow_host.iter().chain(keyed).cloned().collect();
     if named.is_empty() {
         let message = "no NVMe/TCP host may connect: none is named";
         let help = "--allow-host NQN names one; a Linux host has its name in /etc/nvme/hostnqn";
@@ -73,10 +78,15 @@ fn allow_list(arguments: &HostArguments, keys: &HostKeys) -> Result<AllowList, F
     Ok(AllowList::Named(named))
 }
 
-/// Plain TCP goes beyond this machine only if every host authenticates, or if that was asked for by name.
-fn check_addresses(arguments: &HostArguments, keys: &HostKeys, listen: &[SocketAddr]) -> Result<(), Failure> {
+/// Plain TCP goes beyond this machine only if every host and peer authenticates, or if that was asked for by name.
+fn check_addresses(
+    arguments: &HostArguments,
+    peers: &[Nqn],
+    keys: &HostKeys,
+    listen: &[SocketAddr],
+) -> Result<(), Failure> {
     let is_keyed = |host: &Nqn| keys.hosts.contains_key(host);
-    let all_prove = !arguments.allow_any && arguments.allow_host.iter().all(is_keyed);
+    let all_prove = !arguments.allow_any && arguments.allow_host.iter().chain(peers).all(is_keyed);
     let beyond = listen.iter().find(|address| !address.ip().is_loopback());
     match beyond {
         Some(address) if !arguments.insecure && !all_prove => {
@@ -108,7 +118,7 @@ mod tests {
 
     fn kind(arguments: &HostArguments, listen: &str) -> Result<AllowList, ExitKind> {
         let listen = [listen.parse().expect("an address")];
-        host_access(arguments, &listen).map(|access| access.allow).map_err(|failure| failure.kind)
+        host_access(arguments, &[], &listen).map(|access| access.allow).map_err(|failure| failure.kind)
     }
 
     #[test]
@@ -133,6 +143,21 @@ mod tests {
         assert_eq!(kind(&any, HERE), Ok(AllowList::Any));
         let twice = HostArguments { dhchap_key: vec![keyed("a"), keyed("a")], ..a };
         assert_eq!(kind(&twice, HERE), Err(ExitKind::Usage));
+    }
+
+    #[test]
+    fn a_peer_is_no_host_because_it_has_a_key() {
+        let listen = ["0.0.0.0:4420".parse().expect("an address")];
+        let keys = vec![keyed("a"), keyed("peer")];
+        let arguments = HostArguments { dhchap_key: keys, ..HostArguments::default() };
+        let allowed = |arguments: &HostArguments, peers: &[Nqn]| {
+            host_access(arguments, peers, &listen).map(|access| access.allow).map_err(|failure| failure.kind)
+        };
+        assert_eq!(allowed(&arguments, &[host("peer")]), Ok(AllowList::Named([host("a")].into())));
+        assert_eq!(allowed(&arguments, &[host("other")]), Err(ExitKind::Usage), "that one proves nothing");
+        let both = HostArguments { allow_host: vec![host("peer")], ..arguments };
+        let named = AllowList::Named([host("a"), host("peer")].into());
+        assert_eq!(allowed(&both, &[host("peer")]), Ok(named));
     }
 
     #[test]

@@ -303,7 +303,7 @@ fn nvme_tcp(arguments: &ServeArguments) -> Result<Option<NvmeTcpOptions>, Failur
         let message = "there are options for NVMe/TCP hosts, and the array is not served to any";
         return Err(Failure::new(ExitKind::Usage, message).help("add --nvme-tcp ADDRESS, or leave them out"));
     }
-    let access = host_access(hosts, listen)?;
+    let access = host_access(hosts, &[], listen)?;
     Ok(Some(NvmeTcpOptions { listen: listen.clone(), nqn: nqn.clone(), access }))
 }
 

@@ -13,6 +13,7 @@ use host::export::nvme_tcp::{DeviceVolume, NewNamespace, NewSubsystem, Server, S
 use host::shard::{ShardContext, ShardOptions, Shards};
 use nvme_tcp::HashFunction;
 use nvme_tcp::names::Nqn;
+use nvme_tcp::subsystem::AllowList;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,6 +25,7 @@ use crate::arguments::{NamedFile, TargetArguments};
 use crate::counted::counted_as;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::remote;
 use crate::serving::hosts::{HostAccess, listen, subsystem_failure};
 use crate::serving::open_device;
 
@@ -54,7 +56,7 @@ struct Announced {
 /// # Errors
 /// Why it could not start.
 pub fn run(arguments: &TargetArguments, output: Output) -> Result<(), Failure> {
-    let access = host_access(&arguments.hosts, &arguments.listen)?;
+    let access = host_access(&arguments.hosts, &arguments.peer_allow, &arguments.listen)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::new(ExitKind::Internal, format!("cannot wait for signals: {error}")))?;
     let shards = start_shards(arguments)?;
@@ -102,6 +104,11 @@ fn add_all(
 ) -> Result<(Arc<Subsystems>, Vec<Announced>), Failure> {
     let subsystems = Subsystems::with_keys(access.keys.clone()).map_err(|error| subsystem_failure(&error))?;
     let (subsystems, mut numbers) = (Arc::new(subsystems), BTreeMap::new());
+    subsystems.connect_peers(remote::peer_options(
+        arguments.peer_hostnqn.as_ref(),
+        arguments.peer_dhchap_secret.as_deref(),
+    )?);
+    let peers = (!arguments.read_only).then(|| peers(arguments));
     let mut announced = Vec::new();
     for served in &arguments.served {
         let device = open_device(&served.path, arguments.read_only, true)
@@ -119,7 +126,13 @@ fn add_all(
                 |one: &&NamedFile| one.nqn == served.nqn && (one.nqn.is_some() || one.path == served.path);
             let drives = arguments.served.iter().filter(is_of_it).map(|one| life(&one.path)).collect();
             subsystems
-                .add(NewSubsystem { nqn: nqn.clone(), serial, allow: access.allow.clone(), drives })
+                .add(NewSubsystem {
+                    nqn: nqn.clone(),
+                    serial,
+                    allow: access.allow.clone(),
+                    drives,
+                    peers: peers.clone(),
+                })
                 .map_err(|error| subsystem_failure(&error))?;
         }
         let namespace = NewNamespace { id: *number, uuid: *uuid.as_bytes() };
@@ -140,6 +153,14 @@ fn add_all(
         });
     }
     Ok((subsystems, announced))
+}
+
+/// Which targets may send parts of parity.
+fn peers(arguments: &TargetArguments) -> AllowList {
+    match arguments.hosts.allow_any {
+        true => AllowList::Any,
+        false => AllowList::Named(arguments.peer_allow.iter().cloned().collect()),
+    }
 }
 
 fn open_volume(

@@ -58,8 +58,13 @@ impl NvmeTcpExport {
             Subsystems::with_keys(access.keys.clone()).map_err(|error| subsystem_failure(&error))?;
         let subsystems = Arc::new(subsystems);
         let serial = uuid.simple().to_string()[..SERIAL_CHARACTERS].to_owned();
-        let subsystem =
-            NewSubsystem { nqn: nqn.clone(), serial, allow: access.allow.clone(), drives: String::new() };
+        let subsystem = NewSubsystem {
+            nqn: nqn.clone(),
+            serial,
+            allow: access.allow.clone(),
+            drives: String::new(),
+            peers: None,
+        };
         subsystems.add(subsystem).map_err(|error| subsystem_failure(&error))?;
         let volumes = volumes.clone();
         let open = move |context: &ShardContext| BalancedVolume::open(&volumes, context, balance);

@@ -5,6 +5,7 @@ use nvme_tcp::command::{Direction, FABRICS, Sqe, admin, fabrics};
 use nvme_tcp::controller::{AdminCommand, Answer, DiscoveryService, Service};
 use nvme_tcp::status::Status;
 use nvme_tcp::target::queue::Slot;
+use nvme_tcp::vendor::admin_opcode;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use std::task::Poll;
 use super::aborts;
 use super::association::Association;
 use super::connection_limits::{COMMANDS, TRANSFER_BYTES_MAX};
+use super::fabric::attach_command::{self, AttachCommand};
 use super::link::Link;
 use super::reservation_work::notify;
 use super::server_state::Shared;
@@ -40,6 +42,18 @@ struct EventRequests {
 impl AdminQueue {
     pub fn new(association: Arc<Association>, local: SocketAddr) -> Self {
         AdminQueue { association, local, events: Rc::default() }
+    }
+
+    /// A command that brings data, if it is one.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn attach(&self, sqe: &Sqe, data_bytes: u32) -> Result<Option<AttachCommand>, Status> {
+        let attach = AttachCommand::parse(&self.association, sqe, data_bytes)?;
+        if attach.is_some() && !self.association.with(|_, properties| properties.is_ready()) {
+            return Err(Status::COMMAND_SEQUENCE_ERROR);
+        }
+        Ok(attach)
     }
 
     /// Answers a command.
@@ -70,6 +84,10 @@ impl AdminQueue {
         match sqe.opcode {
             admin::KEEP_ALIVE => value(0),
             admin::ABORT => self.abort(shard, link, slot, sqe),
+            admin_opcode::ATTACH_REPORT => {
+                let data = attach_command::report(&self.association, sqe.nsid.get(), data_bytes)?;
+                self.send(link, slot, sqe, Answer::Done { dword0: 0, data }, data_bytes)?;
+            }
             _ => {
                 let answer = self.answer(shared, sqe);
                 if let Answer::Persistence { namespace, persists } = answer {
@@ -170,6 +188,9 @@ impl AdminQueue {
         (namespace, persists): (u32, bool),
     ) -> Result<(), Status> {
         let entry = Arc::clone(self.association.entry.as_ref().ok_or(Status::INVALID_FIELD)?);
+        if entry.is_peer_only(&self.association.host.nqn) {
+            return Err(Status::OPERATION_DENIED);
+        }
         let changed = entry.change(namespace, move |subsystem| {
             let namespace = subsystem.namespace(namespace).ok_or(Status::INVALID_NAMESPACE)?;
             Ok(namespace.reservations().decide_persistence(persists))

@@ -4,39 +4,46 @@
 use std::sync::OnceLock;
 
 use nvme_tcp::HashFunction;
-use nvme_tcp::identify::CAPABILITY_BYTES;
+use nvme_tcp::vendor::{CAPABILITY_BYTES, Capability, MEMBERS_MAX, VERSION};
 
-/// What the capability begins with: no command of Twill's own is known yet, so no more is told.
-const MARK: &[u8] = b"TwFab\0\0\0";
-const BOOT_ID_AT: usize = 16;
-const MACHINE_AT: usize = 20;
+use super::connection_limits::OPS_IN_FLIGHT;
 
 /// What a controller says of itself in the vendor's area: the lower half of the boot id is the process's, the upper one the
-/// machine's with that of its drives. `drives` differs whenever one of them may have lost its cache alone.
-pub(super) fn capability(drives: &str) -> [u8; CAPABILITY_BYTES] {
+/// machine's with that of its drives. `drives` differs whenever one of them may have lost its cache alone. `fabric`: it takes
+/// orders.
+pub(super) fn capability(drives: &str, fabric: bool) -> [u8; CAPABILITY_BYTES] {
     static PROCESS: OnceLock<String> = OnceLock::new();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let process = PROCESS.get_or_init(|| {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         format!("{} {:?}", std::process::id(), started.unwrap_or_default())
     });
-    boot_id(boot.trim(), drives, process)
-}
-
-fn boot_id(boot: &str, drives: &str, process: &str) -> [u8; CAPABILITY_BYTES] {
-    let mut bytes = [0; CAPABILITY_BYTES];
-    // A machine that does not tell one boot from the next has no boot id.
-    if !boot.is_empty() {
-        bytes[..MARK.len()].copy_from_slice(MARK);
-        bytes[BOOT_ID_AT..MACHINE_AT].copy_from_slice(&quarter(process));
-        bytes[MACHINE_AT..].copy_from_slice(&quarter(&format!("{boot} {drives}")));
+    let boot_id = boot_id(boot.trim(), drives, process);
+    // It has nothing to say.
+    if boot_id == 0 && !fabric {
+        return [0; CAPABILITY_BYTES];
     }
-    bytes
+    let none = Capability { version: 0, ops_in_flight: 0, retained_mib: 0, peers_max: 0, boot_id };
+    let known = || Capability {
+        version: VERSION,
+        ops_in_flight: OPS_IN_FLIGHT,
+        peers_max: MEMBERS_MAX as u16 - 1,
+        ..none
+    };
+    if fabric { known() } else { none }.encode()
 }
 
-fn quarter(text: &str) -> [u8; 4] {
+/// A machine that does not tell one boot from the next has none: 0.
+fn boot_id(boot: &str, drives: &str, process: &str) -> u64 {
+    if boot.is_empty() {
+        return 0;
+    }
+    u64::from(half(&format!("{boot} {drives}"))) << 32 | u64::from(half(process))
+}
+
+fn half(text: &str) -> u32 {
     let digest = HashFunction::Sha256.digest(text.as_bytes());
-    digest[..4].try_into().expect("a digest is longer")
+    u32::from_le_bytes(digest[..4].try_into().expect("a digest is longer"))
 }
 
 #[cfg(test)]
@@ -45,11 +52,19 @@ mod tests {
 
     #[test]
     fn a_drive_that_went_and_came_back_is_as_a_machine_that_did() {
-        let machine = |boot, drives, process| boot_id(boot, drives, process)[MACHINE_AT..].to_vec();
+        let machine = |boot, drives, process| boot_id(boot, drives, process) >> 32;
         let was = machine("boot", "7", "1");
         assert_eq!(machine("boot", "7", "2"), was, "another process");
         assert_ne!(machine("boot", "8", "1"), was, "the drive came back");
         assert_ne!(machine("boot 2", "7", "1"), was, "the machine came back");
-        assert_eq!(boot_id("", "7", "1"), [0; CAPABILITY_BYTES]);
+        assert_eq!(boot_id("", "7", "1"), 0);
+    }
+
+    #[test]
+    fn a_target_that_takes_orders_says_so() {
+        let told = |fabric| Capability::parse(&capability("7", fabric));
+        assert!(told(true).is_some_and(|told| told.knows_commands() && told.ops_in_flight > 0));
+        assert!(told(false).is_none_or(|told| !told.knows_commands() && told.ops_in_flight == 0));
+        assert_eq!(told(true).map(|told| told.boot_id), Some(told(false).map_or(0, |told| told.boot_id)));
     }
 }

@@ -24,6 +24,8 @@ use super::authentication::Authentication;
 use super::connection_limits::{
     ADMIN_IN_CAPSULE_BYTES, COMMANDS, H2C_DATA_BYTES_MAX, IN_CAPSULE_BYTES, R2T_BYTES_MAX,
 };
+use super::fabric::attach_command::AttachCommand;
+use super::fabric::command::FabricCommand;
 use super::gate::Gate;
 use super::hearers::Hearer;
 use super::link::{Item, Link};
@@ -158,6 +160,11 @@ enum Work {
         command: ReservationWork,
         gate: Rc<Gate>,
     },
+    Fabric {
+        command: FabricCommand,
+        gate: Rc<Gate>,
+    },
+    Attach(AttachCommand),
 }
 
 /// The commands of a queue that have not been handed on.
@@ -174,6 +181,8 @@ impl Commands {
         let out_bytes = match &self.pending.borrow()[slot.index()].work {
             Some(Work::Io { request, .. }) => request.data_out_bytes(),
             Some(Work::Reservation { command, .. }) => command.data_out_bytes(),
+            Some(Work::Fabric { command, .. }) => command.data_out_bytes(),
+            Some(Work::Attach(attach)) => attach.bytes(),
             Some(Work::Proof { bytes, .. }) => *bytes,
             Some(Work::Connect(_)) => CONNECT_BYTES,
             None => return,
@@ -207,6 +216,8 @@ impl Commands {
             Some(Work::Reservation { command, gate }) => {
                 command.carry_out(&self.shared, &gate, Rc::clone(&self.link), slot, &data);
             }
+            Some(Work::Fabric { command, gate }) => command.carry_out(&gate, &self.link, slot, data),
+            Some(Work::Attach(attach)) => attach.carry_out(&self.shared.subsystems, &self.link, slot, &data),
             Some(Work::Proof { authentication, .. }) => {
                 let mut message = vec![0; data.len()];
                 data.copy_to(&mut message);
@@ -248,6 +259,13 @@ impl IoQueue {
     fn work(&self, sqe: &Unverified<Sqe>, data_bytes: u32) -> Result<(Work, u32), Status> {
         let (received, gate) = (sqe.as_received(), Rc::clone(&self.gate));
         let (id, opcode) = (received.nsid.get(), received.opcode);
+        if let Some(command) = FabricCommand::parse(&gate, sqe, data_bytes)? {
+            let bytes = command.data_bytes();
+            return Ok((Work::Fabric { command, gate }, bytes));
+        }
+        if gate.is_peer_only {
+            return Err(Status::OPERATION_DENIED);
+        }
         if let Some(command) = ReservationWork::parse(received, data_bytes)? {
             return Ok((Work::Reservation { command, gate }, command.data_bytes()));
         }
@@ -383,6 +401,12 @@ impl Connection {
             _ if fabrics_type == Some(fabrics::CONNECT) => Err(Status::COMMAND_SEQUENCE_ERROR),
             Role::Admin(admin) => {
                 admin.association.see();
+                if let Some(attach) = admin.attach(received, data_bytes)? {
+                    let bytes = attach.bytes();
+                    self.commands.pending.borrow_mut()[slot.index()].work = Some(Work::Attach(attach));
+                    self.admit(slot, bytes, in_capsule_bytes);
+                    return Ok(());
+                }
                 admin.command(&self.shared, &self.shard, &self.link, slot, received, data_bytes)
             }
             Role::Io(io) if fabrics_type == Some(fabrics::DISCONNECT) => {
@@ -426,13 +450,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives a command its share of the memory, now or later, and begins it.
+    /// Gives a command its share of the memory, now or later, and begins it. F-I10: one of the fabric does not wait, since
+    /// those before it may wait for its op.
     fn admit(&self, slot: Slot, bytes: u32, in_capsule_bytes: u32) {
+        let waits = !matches!(self.commands.pending.borrow()[slot.index()].work, Some(Work::Fabric { .. }));
         if in_capsule_bytes > 0 {
             // Its data is on its way already; capsules of a whole queue are small.
             self.link.admit(slot, bytes, false);
             self.commands.take_buffer(slot, in_capsule_bytes);
-        } else if self.link.admit(slot, bytes, true) {
+        } else if self.link.admit(slot, bytes, waits) {
             self.commands.begin(slot);
         }
     }

@@ -17,6 +17,11 @@ pub(super) const TRANSFER_LOG2: u8 = 8;
 /// The same in bytes.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 4096 << TRANSFER_LOG2;
 
+/// Ops of one attach that may be out at a time: their contributions fit in one queue of a peer, so that none waits for a slot
+/// that another one holds until its op is complete (F-I10).
+pub(super) const OPS_IN_FLIGHT: u16 = 120;
+
+const _: () = assert!((OPS_IN_FLIGHT as usize) < COMMANDS);
 const _: () = assert!(R2T_BYTES_MAX >= TRANSFER_BYTES_MAX && HELD_BYTES_MAX >= TRANSFER_BYTES_MAX as usize);
 // Data in capsules is taken in whatever is held already: a queue full of it is little beside the rest.
 const _: () = assert!(COMMANDS * IN_CAPSULE_BYTES as usize <= HELD_BYTES_MAX / 4);

@@ -20,6 +20,8 @@ pub(super) struct Gate {
     pub entry: Arc<Entry>,
     pub host: Host,
     pub shard: ShardContext,
+    /// The host is another target, and no more: it sends contributions.
+    pub is_peer_only: bool,
     running: Arc<Running>,
     seen: RefCell<Seen>,
 }
@@ -43,7 +45,9 @@ impl Gate {
         let running = Running::new(COMMANDS);
         entry.queues.enter(&running);
         let seen = RefCell::new(Seen { epoch: entry.epoch(), opened: Vec::new() });
-        Rc::new(Gate { entry: Arc::clone(entry), host: host.clone(), shard: shard.clone(), running, seen })
+        let is_peer_only = entry.is_peer_only(&host.nqn);
+        let (entry, host, shard) = (Arc::clone(entry), host.clone(), shard.clone());
+        Rc::new(Gate { entry, host, shard, is_peer_only, running, seen })
     }
 
     /// A command has come: the namespace, if the host may do to it now what the opcode does.
@@ -51,6 +55,25 @@ impl Gate {
     /// # Errors
     /// The status to answer with.
     pub fn open(&self, id: u32, opcode: u8) -> Result<(Rc<dyn Namespace>, Shape), Status> {
+        self.with_open(id, |open| {
+            match CommandClass::of_io(opcode) {
+                CommandClass::Read => open.read?,
+                CommandClass::Write => open.write?,
+                CommandClass::Other => {}
+            }
+            Ok((Rc::clone(&open.namespace), open.shape))
+        })
+    }
+
+    /// What commands to a namespace are checked against, whether the host may do anything to it or not.
+    ///
+    /// # Errors
+    /// There is no such namespace.
+    pub fn shape(&self, id: u32) -> Result<Shape, Status> {
+        self.with_open(id, |open| Ok(open.shape))
+    }
+
+    fn with_open<T>(&self, id: u32, use_it: impl FnOnce(&Open) -> Result<T, Status>) -> Result<T, Status> {
         let seen = &mut *self.seen.borrow_mut();
         let epoch = self.entry.epoch();
         if epoch != seen.epoch {
@@ -68,13 +91,7 @@ impl Gate {
                 seen.opened.len() - 1
             }
         };
-        let open = &seen.opened[at];
-        match CommandClass::of_io(opcode) {
-            CommandClass::Read => open.read?,
-            CommandClass::Write => open.write?,
-            CommandClass::Other => {}
-        }
-        Ok((Rc::clone(&open.namespace), open.shape))
+        use_it(&seen.opened[at])
     }
 
     /// Whether no command of the queue is at work.

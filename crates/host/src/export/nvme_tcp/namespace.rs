@@ -6,6 +6,8 @@ use engine::volume::{Volume, VolumeInfo, ZeroFlags};
 use nvme_tcp::status::Status;
 use nvme_tcp::target::io::{Request, Shape, dataset_ranges};
 use nvme_tcp::target::queue::Slot;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use super::connection_limits::TRANSFER_BYTES_MAX;
@@ -31,9 +33,18 @@ pub(super) struct Started {
     pub ticket: Ticket,
 }
 
+/// What a volume of any type is at.
+pub(super) type Pending<T> = Pin<Box<dyn Future<Output = Result<T, VolumeError>>>>;
+
 /// A namespace as one shard sees it.
 pub(super) trait Namespace {
     fn info(&self) -> VolumeInfo;
+
+    /// Reads for the fabric, whose orders know when they are at work.
+    fn read(&self, offset: u64, bytes: u64) -> Pending<Gather>;
+
+    /// Writes for the fabric.
+    fn write(&self, offset: u64, data: Gather, fua: bool) -> Pending<()>;
 
     /// Carries a request out in a task of its own, which answers it. The command is at work until the volume has answered.
     fn carry_out(&self, link: Rc<Link>, slot: Slot, work: Started, data: Gather);
@@ -47,6 +58,16 @@ struct Opened<V> {
 impl<V: Volume> Namespace for Opened<V> {
     fn info(&self) -> VolumeInfo {
         self.volume.info()
+    }
+
+    fn read(&self, offset: u64, bytes: u64) -> Pending<Gather> {
+        let volume = Rc::clone(&self.volume);
+        Box::pin(async move { volume.read(offset, bytes).await })
+    }
+
+    fn write(&self, offset: u64, data: Gather, fua: bool) -> Pending<()> {
+        let volume = Rc::clone(&self.volume);
+        Box::pin(async move { volume.write(offset, data, fua).await })
     }
 
     fn carry_out(&self, link: Rc<Link>, slot: Slot, work: Started, data: Gather) {

@@ -90,6 +90,8 @@ impl ReservationWork {
             }
         });
         let changed = changed.await.map_err(|_| Status::INTERNAL_ERROR)??;
+        // F-I6: what gathers for a host that has lost its right is aborted, so that it holds no preempt up.
+        gate.entry.review_attaches(namespace);
         notify(&shared.associations, &gate.entry, namespace, &changed);
         if opcode == io::RESERVATION_ACQUIRE {
             // F-I6: whichever host was the holder before this one, all that began before is over when this is answered. A command

@@ -150,6 +150,8 @@ impl Shared {
             // Ends the accept that waits on it, which closes the other descriptor.
             let _ = net::shutdown(&listener.socket, Shutdown::Both);
         }
+        // What gathers for ops would hold the end up until its time is over.
+        self.subsystems.end_attaches();
         self.shut_down(Shutdown::Read);
     }
 

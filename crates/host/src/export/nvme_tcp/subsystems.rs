@@ -1,10 +1,11 @@
 //! The subsystems of a server: namespaces over volumes, and which hosts may connect.
 
 use engine::volume::{Volume, VolumeInfo};
+use nvme_tcp::command::io;
 use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
 use nvme_tcp::identify::{NamespaceFacts, WriteHints};
 use nvme_tcp::names::{Host, Nqn};
-use nvme_tcp::reservation::Change;
+use nvme_tcp::reservation::{Change, Reservations};
 use nvme_tcp::status::Status;
 use nvme_tcp::subsystem::{AllowList, NAMESPACE_ID_MAX, Subsystem, SubsystemFacts};
 use parking_lot::{Mutex, RwLock};
@@ -18,12 +19,15 @@ use std::time::{Duration, Instant};
 use super::authenticator::{Authenticator, HostKeys};
 use super::boot_id;
 use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
+use super::fabric::attach::Attaches;
+use super::fabric::peers::Peers;
 use super::hearers::Hearers;
 use super::keeper::Keeper;
 use super::namespace::Source;
 use super::reservation_file::{KeptReservations, ReservationFile};
 use super::running::Queues;
 use crate::call::Call;
+use crate::device::nvme_tcp::RemoteOptions;
 use crate::shard::{Handle, ShardContext};
 
 /// I/O queues of a controller.
@@ -45,6 +49,9 @@ pub struct NewSubsystem {
     pub allow: AllowList,
     /// What differs whenever one of its drives may have lost its cache though the machine did not restart (F-I17).
     pub drives: String,
+    /// It takes orders of peer mode, and contributions of these targets; none: it takes none. Targets that are not allowed as
+    /// hosts may send contributions and no more.
+    pub peers: Option<AllowList>,
 }
 
 /// A namespace to be served.
@@ -89,6 +96,8 @@ pub struct Subsystems {
     authenticator: Option<Arc<Authenticator>>,
     /// Discovery controllers.
     pub(super) hearers: Hearers,
+    /// Other targets that attaches name.
+    pub(super) peers: Peers,
 }
 
 /// One subsystem.
@@ -101,6 +110,11 @@ pub(super) struct Entry {
     pub hearers: Hearers,
     /// Counts changes of what a command may do to a namespace, so that a queue looks only when there was one.
     epoch: AtomicU64,
+    /// Which hosts may connect to use namespaces.
+    hosts: AllowList,
+    /// Which targets may send contributions; none: there is no fabric.
+    peers: Option<AllowList>,
+    pub attaches: Arc<Attaches>,
 }
 
 struct State {
@@ -133,7 +147,6 @@ impl Entry {
 
     /// A namespace, and whether `host` may read and write it now.
     pub fn admit(&self, host: &Host, id: u32) -> Result<Admitted, Status> {
-        use nvme_tcp::command::io;
         let state = self.state.lock();
         let verdict = |opcode| state.subsystem.admit(host, id, opcode).map(|_| ());
         let served = state.served.get(&id).ok_or(Status::INVALID_NAMESPACE)?;
@@ -142,6 +155,38 @@ impl Entry {
             read: verdict(io::READ),
             write: verdict(io::WRITE),
         })
+    }
+
+    /// Whether its namespaces take orders.
+    pub fn has_fabric(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    /// Whether a target may send contributions.
+    pub fn allows_peer(&self, nqn: &Nqn) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.allows(nqn))
+    }
+
+    /// Whether it may do that and no more.
+    pub fn is_peer_only(&self, nqn: &Nqn) -> bool {
+        !self.hosts.allows(nqn) && self.allows_peer(nqn)
+    }
+
+    /// Whether `host` may attach a namespace under a key: it may write, and if the namespace is reserved, the key is its own.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn may_attach(&self, host: &Host, id: u32, key: u64) -> Result<Arc<dyn Source>, Status> {
+        let admitted = self.admit(host, id)?;
+        admitted.write?;
+        let is_own =
+            self.with(|one| one.namespace(id).is_some_and(|one| is_key(one.reservations(), host, key)));
+        if is_own { Ok(admitted.source) } else { Err(Status::RESERVATION_CONFLICT) }
+    }
+
+    /// Ends the attach of a namespace if its host has lost its right (F-I6).
+    pub fn review_attaches(&self, id: u32) {
+        self.attaches.end_unless(id, |host, key| self.may_attach(host, id, key).is_ok());
     }
 
     /// Changes the reservations of a namespace: decided, written, installed (F-I9), by the keeper's thread and so one after the
@@ -211,7 +256,7 @@ impl Subsystems {
     /// # Errors
     /// [`SubsystemError::Exists`], [`SubsystemError::NoKeeper`].
     pub fn add(&self, new: NewSubsystem) -> Result<(), SubsystemError> {
-        let NewSubsystem { nqn, serial, allow, drives } = new;
+        let NewSubsystem { nqn, serial, allow, drives, peers } = new;
         let mut table = self.table.write();
         if table.contains_key(&nqn) {
             return Err(SubsystemError::Exists(nqn));
@@ -230,13 +275,15 @@ impl Subsystems {
             volatile_cache: true,
             deallocates: true,
             has_ana: false,
-            capability: boot_id::capability(&drives),
+            capability: boot_id::capability(&drives, peers.is_some()),
         });
-        subsystem.allow(allow);
+        subsystem.allow(any_of(&allow, peers.as_ref()));
         let keeper = Keeper::start("twill-keeper").map_err(|error| SubsystemError::NoKeeper(error.kind()))?;
         let state = Mutex::new(State { subsystem, served: BTreeMap::new() });
         let (queues, hearers, epoch) = (Queues::default(), Hearers::default(), AtomicU64::new(0));
-        table.insert(nqn, Arc::new(Entry { state, queues, keeper, hearers, epoch }));
+        let (hosts, attaches) = (allow, Arc::default());
+        let entry = Entry { state, queues, keeper, hearers, epoch, hosts, peers, attaches };
+        table.insert(nqn, Arc::new(entry));
         drop(table);
         self.changes.fetch_add(1, Ordering::Release);
         self.hearers.tell(|hearer| hearer.discovery_changed());
@@ -306,11 +353,23 @@ impl Subsystems {
         let epoch = entry.epoch.fetch_add(1, Ordering::SeqCst) + 1;
         drop(state);
         drop(removed);
+        entry.review_attaches(id);
         entry.hearers.tell(|hearer| hearer.namespace_changed(id));
         while entry.queues.has_before(id, epoch) && Instant::now() < end {
             std::thread::sleep(LOOK);
         }
         Ok(!entry.queues.has_before(id, epoch))
+    }
+
+    /// How targets that attaches name are connected to: under which name, and by which secret. Without this, or a second time,
+    /// nothing is connected to.
+    pub fn connect_peers(&self, options: RemoteOptions) -> bool {
+        self.peers.set_options(options)
+    }
+
+    /// Ends every attach.
+    pub(super) fn end_attaches(&self) {
+        self.table.read().values().for_each(|entry| entry.attaches.end_all());
     }
 
     fn entry(&self, nqn: &Nqn) -> Result<Arc<Entry>, SubsystemError> {
@@ -346,6 +405,23 @@ impl Subsystems {
         let entries = self.table.read().iter().filter_map(allowed).collect();
         let generation = self.changes.load(Ordering::Acquire);
         DiscoveryLog { generation, entries, left_out: Vec::new() }
+    }
+}
+
+/// Whether a host may attach under a key. Without a reservation any host may write, and so attach.
+fn is_key(reservations: &Reservations, host: &Host, key: u64) -> bool {
+    let is_own = || reservations.registrants().iter().any(|one| one.host == *host && one.key == key);
+    reservations.held().is_none() || is_own()
+}
+
+/// Who may connect, as a host or as a peer.
+fn any_of(hosts: &AllowList, peers: Option<&AllowList>) -> AllowList {
+    match (hosts, peers) {
+        (AllowList::Named(hosts), Some(AllowList::Named(peers))) => {
+            AllowList::Named(hosts.union(peers).cloned().collect())
+        }
+        (_, Some(AllowList::Any)) => AllowList::Any,
+        (hosts, _) => hosts.clone(),
     }
 }
 

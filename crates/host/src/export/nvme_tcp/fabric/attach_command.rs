@@ -1,0 +1,165 @@
+//! Admin commands of the fabric: a host tells a target of its attach, and asks how it stands.
+
+use engine::buffer::Gather;
+use nvme_tcp::command::Sqe;
+use nvme_tcp::status::Status;
+use nvme_tcp::target::queue::Slot;
+use nvme_tcp::vendor::{
+    ATTACH_BYTES_MAX, AttachMember, AttachRecord, AttachReport, Capability, REPORT_BYTES, admin_opcode,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::association::Association;
+use super::super::link::Link;
+use super::super::subsystems::{Entry, Subsystems};
+use super::attach::{Attach, Member, Way};
+use crate::device::nvme_tcp::{Portal, RemoteAddress};
+
+/// An Attach whose record is on its way.
+pub(in super::super) struct AttachCommand {
+    association: Arc<Association>,
+    namespace: u32,
+    bytes: u32,
+}
+
+impl AttachCommand {
+    /// The command, if it is one.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn parse(
+        association: &Arc<Association>,
+        sqe: &Sqe,
+        data_bytes: u32,
+    ) -> Result<Option<AttachCommand>, Status> {
+        if sqe.opcode != admin_opcode::ATTACH {
+            return Ok(None);
+        }
+        let entry = entry_of(association)?;
+        if entry.is_peer_only(&association.host.nqn) {
+            return Err(Status::OPERATION_DENIED);
+        }
+        if data_bytes == 0 || data_bytes as usize > ATTACH_BYTES_MAX {
+            return Err(Status::INVALID_SGL_LENGTH);
+        }
+        let association = Arc::clone(association);
+        Ok(Some(AttachCommand { association, namespace: sqe.nsid.get(), bytes: data_bytes }))
+    }
+
+    /// Bytes of the record.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// The record is here: answers with the target's handle.
+    pub fn carry_out(&self, subsystems: &Subsystems, link: &Rc<Link>, slot: Slot, data: &Gather) {
+        let mut record = vec![0; data.len()];
+        data.copy_to(&mut record);
+        match self.attach(subsystems, &record) {
+            Ok(handle) => link.answer(slot, Status::SUCCESS, u64::from(handle), Gather::new()),
+            Err(status) => link.answer(slot, status, 0, Gather::new()),
+        }
+    }
+
+    fn attach(&self, subsystems: &Subsystems, record: &[u8]) -> Result<u32, Status> {
+        let record = AttachRecord::parse(record)?;
+        let (entry, host) = (entry_of(&self.association)?, &self.association.host);
+        let source = entry.may_attach(host, self.namespace, record.key)?;
+        let attach = entry.attaches.attach(self.namespace, host, record.key, source);
+        // F-I6: it is entered first and its right looked at again then, so that a preempt between the two ends it.
+        entry.review_attaches(self.namespace);
+        if !record.members.is_empty() {
+            self.set_members(subsystems, &attach, &record)?;
+        }
+        let (subsystem, handle) = (&self.association.subsystem, attach.handle());
+        tracing::info!(%subsystem, namespace = self.namespace, host = %host.nqn, members = record.members.len(), "a host attaches");
+        Ok(handle)
+    }
+
+    fn set_members(
+        &self,
+        subsystems: &Subsystems,
+        attach: &Arc<Attach>,
+        record: &AttachRecord,
+    ) -> Result<(), Status> {
+        let own = &record.members[usize::from(record.index)];
+        let is_own = own.nsid == self.namespace
+            && own.handle == attach.handle()
+            && own.place.nqn == self.association.subsystem;
+        if !is_own {
+            return Err(Status::INVALID_FIELD);
+        }
+        let members = record.members.iter().enumerate().map(|(index, member)| {
+            let way = if index == usize::from(record.index) { Way::Own } else { way(subsystems, member)? };
+            let AttachMember { nsid, handle, shift_blocks, .. } = *member;
+            Ok(Member { namespace: nsid, handle, shift_blocks, way })
+        });
+        let members = members.collect::<Result<_, Status>>()?;
+        attach.set_members(record.index, Duration::from_millis(record.op_limit_ms.max(1).into()), members)
+    }
+}
+
+/// How contributions get to a member.
+fn way(subsystems: &Subsystems, member: &AttachMember) -> Result<Way, Status> {
+    let place = &member.place;
+    // A name is one subsystem in all the world: what this server has by it is what is meant.
+    if let Some(entry) = subsystems.find(&place.nqn) {
+        return Ok(Way::Here(Arc::downgrade(&entry.attaches)));
+    }
+    let address = RemoteAddress {
+        portal: Portal { host: place.address.to_string(), port: place.service },
+        nqn: place.nqn.clone(),
+        namespace: member.nsid,
+    };
+    let connected = subsystems.peers.connect(&address).map_err(|error| {
+        tracing::error!(peer = %address, %error, "no thread can be started that connects to a peer");
+        Status::INTERNAL_ERROR
+    })?;
+    // A server that connects to no peers reaches none.
+    Ok(connected.map_or_else(|| Way::Here(std::sync::Weak::new()), Way::Away))
+}
+
+fn entry_of(association: &Association) -> Result<&Arc<Entry>, Status> {
+    association.entry.as_ref().filter(|entry| entry.has_fabric()).ok_or(Status::INVALID_OPCODE)
+}
+
+/// Answers an Attach report.
+///
+/// # Errors
+/// The status to answer with.
+pub(in super::super) fn report(
+    association: &Association,
+    namespace: u32,
+    data_bytes: u32,
+) -> Result<Vec<u8>, Status> {
+    let entry = entry_of(association)?;
+    if entry.is_peer_only(&association.host.nqn) {
+        return Err(Status::OPERATION_DENIED);
+    }
+    let attach = entry.attaches.of_host(namespace, &association.host).ok_or(Status::NO_ATTACH)?;
+    if (data_bytes as usize) < REPORT_BYTES {
+        return Err(Status::INVALID_SGL_LENGTH);
+    }
+    let is_reached = |member: &Member| match &member.way {
+        Way::Own => true,
+        Way::Here(attaches) => {
+            let of = |handle| attaches.upgrade()?.of_handle(member.namespace, handle);
+            of(member.handle).is_some()
+        }
+        Way::Away(peer) => peer.is_up(),
+    };
+    let members = attach.members();
+    let bits = members.iter().enumerate().filter(|(_, member)| is_reached(member));
+    let reached = bits.fold(0, |bits, (index, _)| bits | 1u32 << index);
+    let capability = entry.with(|subsystem| Capability::parse(&subsystem.facts().capability));
+    let report = AttachReport {
+        handle: attach.handle(),
+        reached,
+        ops_open: u32::try_from(attach.ops_open()).unwrap_or(u32::MAX),
+        boot_id: capability.map_or(0, |capability| capability.boot_id),
+        key: attach.key,
+    };
+    Ok(report.encode().to_vec())
+}

@@ -1,0 +1,257 @@
+//! Commands of the fabric on an I/O queue: orders, contributions of peers, and questions about ops.
+
+use engine::buffer::{Buffer, Gather};
+use engine::fabric::effect::Input;
+use engine::fabric::order::{Contribution, Settle};
+use nvme_tcp::command::{Sqe, io};
+use nvme_tcp::pdu::Unverified;
+use nvme_tcp::status::Status;
+use nvme_tcp::target::io::Shape;
+use nvme_tcp::target::queue::Slot;
+use nvme_tcp::vendor::{self, Blocks, OrderKind, SettleAction, opcode};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::super::connection_limits::TRANSFER_BYTES_MAX;
+use super::super::gate::Gate;
+use super::super::link::Link;
+use super::attach::Attach;
+use super::site::Site;
+use super::translate::{bytes, completion, order, stamp, status};
+use crate::call::Reply;
+
+/// A command of the fabric, checked against its namespace.
+pub(in super::super) struct FabricCommand {
+    namespace: u32,
+    shape: Shape,
+    work: Work,
+}
+
+enum Work {
+    Order(vendor::Order),
+    Peer(vendor::Peer),
+    Settle(vendor::Settle),
+}
+
+impl FabricCommand {
+    /// The command, if it is one and the subsystem takes such.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn parse(
+        gate: &Gate,
+        sqe: &Unverified<Sqe>,
+        data_bytes: u32,
+    ) -> Result<Option<FabricCommand>, Status> {
+        let received = sqe.as_received();
+        let (namespace, code) = (received.nsid.get(), received.opcode);
+        let is_order = matches!(
+            code,
+            opcode::CONTRIBUTE_NEW
+                | opcode::CONTRIBUTE
+                | opcode::CONTRIBUTE_AND_READ
+                | opcode::REDUCE_TO_DRIVE
+                | opcode::REDUCE_TO_HOST
+        );
+        if !is_order && code != opcode::PEER && code != opcode::SETTLE || !gate.entry.has_fabric() {
+            return Ok(None);
+        }
+        let shape = gate.shape(namespace)?;
+        let work = match code {
+            opcode::PEER => Work::Peer(vendor::Peer::check(sqe, &shape, data_bytes)?),
+            opcode::SETTLE => Work::Settle(vendor::Settle::check(sqe, data_bytes)?),
+            _ => Work::Order(vendor::Order::check(sqe, &shape, data_bytes)?),
+        };
+        let command = FabricCommand { namespace, shape, work };
+        command.check_size()?;
+        command.admit(gate)?;
+        Ok(Some(command))
+    }
+
+    fn check_size(&self) -> Result<(), Status> {
+        let most = TRANSFER_BYTES_MAX >> self.shape.block_shift;
+        let fits = match &self.work {
+            Work::Order(order) => order.rows.blocks <= most && order.own.is_none_or(|own| own.blocks <= most),
+            Work::Peer(peer) => peer.blocks <= most,
+            Work::Settle(_) => true,
+        };
+        if fits { Ok(()) } else { Err(Status::INVALID_FIELD) }
+    }
+
+    /// A contribution is another target's, or the host's that has the namespace; all else is a host's alone (F-I6).
+    fn admit(&self, gate: &Gate) -> Result<(), Status> {
+        match &self.work {
+            Work::Peer(_) if gate.entry.allows_peer(&gate.host.nqn) => Ok(()),
+            _ if gate.is_peer_only => Err(Status::OPERATION_DENIED),
+            _ => gate.open(self.namespace, self.class()).map(drop),
+        }
+    }
+
+    /// The plain command that does as much to the namespace.
+    fn class(&self) -> u8 {
+        match &self.work {
+            Work::Order(order) if !order.writes() => io::READ,
+            _ => io::WRITE,
+        }
+    }
+
+    /// Bytes of data that the sender has for it.
+    pub fn data_out_bytes(&self) -> u32 {
+        let blocks = match &self.work {
+            Work::Order(order) => order.data_out_blocks(),
+            Work::Peer(peer) => peer.blocks,
+            Work::Settle(_) => 0,
+        };
+        blocks << self.shape.block_shift
+    }
+
+    /// Bytes that it moves.
+    pub fn data_bytes(&self) -> u32 {
+        let returned = if let Work::Order(order) = &self.work { order.data_in_blocks() } else { 0 };
+        self.data_out_bytes().max(returned << self.shape.block_shift)
+    }
+
+    /// Carries it out: its answer comes when its op has come so far, from a task of its own.
+    pub fn carry_out(self, gate: &Rc<Gate>, link: &Rc<Link>, slot: Slot, data: Gather) {
+        let begun = match &self.work {
+            Work::Order(order) => self.order(order, gate, link, slot, data),
+            Work::Peer(peer) => self.peer(peer, gate, link, slot, data),
+            Work::Settle(settle) => self.settle(settle, gate, link, slot),
+        };
+        if let Err(status) = begun {
+            link.answer(slot, status, 0, Gather::new());
+        }
+    }
+
+    fn order(
+        &self,
+        ordered: &vendor::Order,
+        gate: &Rc<Gate>,
+        link: &Rc<Link>,
+        slot: Slot,
+        data: Gather,
+    ) -> Result<(), Status> {
+        // F-I6: at work from here on, and then it is asked whose the attach is: a preempt sees the one or ends the other.
+        let ticket = gate.begin(slot, self.namespace, self.class())?;
+        let attach = gate.entry.attaches.of_host(self.namespace, &gate.host).ok_or(Status::NO_ATTACH)?;
+        let site = Site::of(&attach, &gate.shard);
+        let shift = self.shape.block_shift;
+        let data = if is_zeroes(ordered) { zeroes(&bytes(ordered.rows, shift)) } else { data };
+        let (token, answered) = Reply::new(gate.shard.index);
+        site.give(Input::Order { order: order(ordered, shift), data, token })?;
+        let (link, own) = (Rc::clone(link), returned_rows(ordered).map(|own| bytes(own, shift)));
+        gate.shard.executor.spawn(async move {
+            let own = match own {
+                Some(own) => Some(site.read(own).await),
+                None => None,
+            };
+            let answered = answered.await;
+            // Before the answer, after which the slot may be another command's.
+            drop(ticket);
+            let Ok(answered) = answered else {
+                return link.answer(slot, Status::INTERNAL_ERROR, 0, Gather::new());
+            };
+            let (mut status, value) = completion(answered.answer);
+            let mut data = Gather::new();
+            match own {
+                _ if !status.is_success() => {}
+                Some(Err(())) => status = Status::UNRECOVERED_READ,
+                own => {
+                    let own = own.and_then(Result::ok).unwrap_or_default();
+                    own.slices().iter().chain(answered.data.slices()).for_each(|one| data.push(one.clone()));
+                }
+            }
+            link.answer(slot, status, value, data);
+        });
+        Ok(())
+    }
+
+    /// It changes nothing by itself: the order that reduces is at work, and writes.
+    fn peer(
+        &self,
+        peer: &vendor::Peer,
+        gate: &Rc<Gate>,
+        link: &Rc<Link>,
+        slot: Slot,
+        data: Gather,
+    ) -> Result<(), Status> {
+        // Its data may have come long after itself.
+        self.admit(gate)?;
+        let found = gate.entry.attaches.of_handle(self.namespace, peer.handle);
+        let attach = found.ok_or(Status::NO_ATTACH)?;
+        let rows = bytes(Blocks { slba: peer.slba, blocks: peer.blocks }, self.shape.block_shift);
+        let contribution = Contribution {
+            stamp: stamp(peer.op),
+            from: peer.member,
+            rows,
+            when_complete: peer.answer_when_complete,
+        };
+        let (token, answered) = Reply::new(gate.shard.index);
+        Site::of(&attach, &gate.shard).give(Input::Contribution { contribution, data, token })?;
+        let link = Rc::clone(link);
+        gate.shard.executor.spawn(async move {
+            let ending = answered.await.map(|answered| answered.answer.ending);
+            link.answer(slot, ending.map_or(Status::INTERNAL_ERROR, status), 0, Gather::new());
+        });
+        Ok(())
+    }
+
+    fn settle(
+        &self,
+        settle: &vendor::Settle,
+        gate: &Rc<Gate>,
+        link: &Rc<Link>,
+        slot: Slot,
+    ) -> Result<(), Status> {
+        let ticket = gate.begin(slot, self.namespace, self.class())?;
+        let attach = self.attach_of(settle.attach_key, gate).ok_or(Status::NO_ATTACH)?;
+        let how = match settle.action {
+            SettleAction::Abort => Settle::Abort,
+            SettleAction::Ask => Settle::Ask,
+            // Contributions are not kept once they were sent.
+            SettleAction::Resend { .. } => return Err(Status::DELTA_GONE),
+            SettleAction::Release => {
+                drop(ticket);
+                link.answer(slot, Status::SUCCESS, 0, Gather::new());
+                return Ok(());
+            }
+        };
+        let (token, answered) = Reply::new(gate.shard.index);
+        Site::of(&attach, &gate.shard).give(Input::Settle { stamp: stamp(settle.op), how, token })?;
+        let link = Rc::clone(link);
+        gate.shard.executor.spawn(async move {
+            let answered = answered.await;
+            drop(ticket);
+            let (status, value) =
+                answered.map_or((Status::INTERNAL_ERROR, 0), |answered| completion(answered.answer));
+            link.answer(slot, status, value, Gather::new());
+        });
+        Ok(())
+    }
+
+    fn attach_of(&self, key: u64, gate: &Gate) -> Option<Arc<Attach>> {
+        match key {
+            0 => gate.entry.attaches.of_host(self.namespace, &gate.host),
+            key => gate.entry.attaches.of_key(self.namespace, key),
+        }
+    }
+}
+
+fn is_zeroes(order: &vendor::Order) -> bool {
+    matches!(order.kind, OrderKind::Contribute { how: vendor::ContributeHow::Zeroes, .. })
+}
+
+fn zeroes(rows: &Range<u64>) -> Gather {
+    let bytes = usize::try_from(rows.end - rows.start).expect("at most what a command moves");
+    Buffer::new(bytes).freeze().into()
+}
+
+/// Own rows that the host gets.
+fn returned_rows(order: &vendor::Order) -> Option<Blocks> {
+    let returns = match order.kind {
+        OrderKind::Contribute { returns_own, .. } => returns_own,
+        OrderKind::Reduce { sink, .. } => sink == vendor::Sink::Host,
+    };
+    order.own.filter(|_| returns)
+}
