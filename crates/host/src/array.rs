@@ -8,6 +8,7 @@ use engine::in_place::InPlace;
 use engine::members::Attached;
 use engine::stripe::Shared;
 
+use crate::device::nvme_tcp::PeerGroup;
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
 use crate::volumes::Volumes;
@@ -42,6 +43,8 @@ pub struct HostArray {
     pub mode: Arc<VolumeMode>,
     /// Unit of addressing of the array: the largest that a member had at the start, or what its superblocks say.
     pub logical_block_bytes: u32,
+    /// Members' targets work together.
+    peers: Option<Arc<PeerGroup>>,
 }
 
 impl HostArray {
@@ -67,7 +70,21 @@ impl HostArray {
             let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
             InPlace::new(Arc::clone(&on_shard), context.index, pool, executor, attached)
         })?;
-        Ok(HostArray { volumes, shared, mode, logical_block_bytes })
+        Ok(HostArray { volumes, shared, mode, logical_block_bytes, peers: None })
+    }
+
+    /// The same with the targets of its members working together, of these and of those that come.
+    #[must_use]
+    pub fn with_peers(mut self, group: PeerGroup, members: &[Option<MemberDevice>]) -> Self {
+        self.peers = Some(Arc::new(group));
+        members.iter().flatten().for_each(|member| self.join(member));
+        self
+    }
+
+    fn join(&self, member: &MemberDevice) {
+        if let (Some(peers), Some(remote)) = (&self.peers, member.device.remote()) {
+            peers.join(remote, member.data_offset);
+        }
     }
 
     /// Its volumes, for exports.
@@ -88,6 +105,7 @@ impl HostArray {
     /// # Errors
     /// A shard has ended.
     pub async fn attach(&self, slot: Slot, member: Option<MemberDevice>) -> Result<(), ShardGone> {
+        member.iter().for_each(|member| self.join(member));
         let member = move |context: &ShardContext| member.as_ref().map(|member| member.on(context));
         self.on_all(move |set, context| set.devices().attach(slot, member(context))).await
     }
@@ -101,6 +119,7 @@ impl HostArray {
         slot: Slot,
         device: Option<MemberDevice>,
     ) -> Result<(), ShardGone> {
+        device.iter().for_each(|device| self.join(device));
         let device = move |context: &ShardContext| device.as_ref().map(|device| device.on(context));
         self.on_all(move |set, context| set.devices().attach_replacement(slot, device(context))).await
     }

@@ -19,6 +19,7 @@ use crate::commands::pages::{CompletionsArguments, ManPagesArguments};
 use crate::commands::rename::RenameArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
+use crate::remote_arguments::Fabric;
 use crate::remote_arguments::nqn;
 pub use crate::remote_arguments::{DeviceArguments, DiscoverArguments, RemoteArguments, member_path};
 use crate::status::DoubtRange;
@@ -425,6 +426,10 @@ pub struct ServeArguments {
     /// missing members held is in doubt where writes were under way: with a bitmap as far as that marks, else all of it.
     #[arg(long)]
     pub no_redo_log: bool,
+    /// Where the parity of members on other machines is made: at this host, or at their targets (`twill target`), where these can. With
+    /// peer, a write of less than a stripe crosses this host's network once, and connections have digests.
+    #[arg(long, value_name = "host|peer", default_value = "host")]
+    pub fabric: Fabric,
     /// Refuse to start degraded, as mdadm's option does.
     #[arg(long)]
     pub no_degraded: bool,

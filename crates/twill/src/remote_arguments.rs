@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use host::device::nvme_tcp::{RemoteAddress, SCHEME};
 use nvme_tcp::names::Nqn;
 
@@ -39,6 +39,16 @@ pub struct RemoteArguments {
     /// Seconds after which targets give this host up if they see no sign of it.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600), hide_short_help = true)]
     pub keep_alive_tmo: u64,
+}
+
+/// Where the parity of members on other machines is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Fabric {
+    /// Here: old data and parity cross the network.
+    #[default]
+    Host,
+    /// At the members' targets, where these can: only new data crosses the network.
+    Peer,
 }
 
 /// Members of arrays that are not served, and how those on other machines are reached.

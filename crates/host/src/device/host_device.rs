@@ -1,7 +1,7 @@
 //! A device of any kind: as all shards share it, and as one shard reaches it.
 
 use engine::buffer::{Buffer, Gather};
-use engine::device::{Device, DeviceInfo, ReadForeign};
+use engine::device::{Device, DeviceInfo, PeerMember, ReadForeign};
 use engine::foreign_buffer::Lease;
 use std::sync::Arc;
 
@@ -125,6 +125,13 @@ impl Device for HostDevice {
             HostDevice::Block(device) => device.write_zeroes(offset, bytes, may_unmap),
             HostDevice::Memory(device) => device.write_zeroes(offset, bytes, may_unmap),
             HostDevice::Remote(device) => device.write_zeroes(offset, bytes, may_unmap),
+        }
+    }
+
+    fn peer(&self) -> Option<&dyn PeerMember> {
+        match self {
+            HostDevice::Block(_) | HostDevice::Memory(_) => None,
+            HostDevice::Remote(device) => device.peer(),
         }
     }
 }

@@ -40,6 +40,7 @@ use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
 use crate::remote::{self, Attachment};
+use crate::remote_arguments::{Fabric, RemoteArguments};
 use crate::service_manager;
 use crate::serving::{NvmeTcpOptions, ServeOptions, Serving, Stopped, block_device};
 use crate::status::ArrayStatus;
@@ -64,7 +65,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     check_options(arguments)?;
     let nvme_tcp = nvme_tcp(arguments)?;
     check_places(arguments, nvme_tcp.as_ref())?;
-    remote::set(&arguments.choice.remote)?;
+    remote::set(&remote_arguments(arguments))?;
     let Attachment { attached, absent } = remote::attach(&arguments.choice.members, arguments.run)?;
     let mut arguments = arguments.clone();
     arguments.choice.members.retain(|member| !absent.contains(member));
@@ -231,6 +232,18 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     outcome
 }
 
+/// How members on other machines are reached. F-I11: where targets work together a flipped bit of a command is as bad as one of
+/// data.
+fn remote_arguments(arguments: &ServeArguments) -> RemoteArguments {
+    let given = &arguments.choice.remote;
+    let is_peer = arguments.fabric == Fabric::Peer;
+    RemoteArguments {
+        hdr_digest: given.hdr_digest || is_peer,
+        data_digest: given.data_digest || is_peer,
+        ..given.clone()
+    }
+}
+
 fn quiet_options() -> ServeOptions {
     ServeOptions {
         shards: shards_default(),
@@ -241,6 +254,7 @@ fn quiet_options() -> ServeOptions {
         avoid_slow: false,
         no_consistency: false,
         no_redo_log: false,
+        fabric: Fabric::default(),
         read_only: false,
         balance: true,
         zero_copy: true,
@@ -279,6 +293,7 @@ fn options(
         avoid_slow: arguments.avoid_slow,
         no_consistency: arguments.consistency_policy.is_some(),
         no_redo_log: arguments.no_redo_log,
+        fabric: arguments.fabric,
         read_only: arguments.read_only,
         balance: !arguments.no_balance,
         zero_copy: !arguments.no_zero_copy,

@@ -7,6 +7,7 @@ use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 
 use super::nvme_tcp::NvmeTcpOptions;
+use crate::remote_arguments::Fabric;
 
 /// How an array is served.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct ServeOptions {
     pub no_consistency: bool,
     /// While members are missing, stripes are written without being logged first.
     pub no_redo_log: bool,
+    /// Where the parity of members on other machines is made.
+    pub fabric: Fabric,
     /// No write is accepted, nothing is written to members.
     pub read_only: bool,
     /// A busy shard hands writes of its clients to shards with time.

@@ -39,6 +39,8 @@ use crate::failure::{Failure, Problem};
 use crate::probe::candidates::Candidates;
 use crate::probe::chosen::Chosen;
 use crate::probe::inspection::inspection;
+use crate::remote_arguments::Fabric;
+use host::device::nvme_tcp::PeerGroup;
 
 /// How long an idle shard polls with `--poll`.
 const POLL: Duration = Duration::from_micros(50);
@@ -76,6 +78,7 @@ impl Serving {
             opened.logical_block_bytes(),
         )
         .map_err(gone)?;
+        let array = with_peers(array, &opened.members, options.fabric, &assembly.set_uuid)?;
         let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
         let remotes = Remotes::new(&log, &known, &shared, &mode);
@@ -110,6 +113,27 @@ impl Serving {
             _scrub_file: scrub_file,
         })
     }
+}
+
+/// Has the members' targets make parity among themselves, if that is wanted.
+fn with_peers(
+    array: HostArray,
+    members: &[Option<MemberDevice>],
+    fabric: Fabric,
+    uuid: &[u8; 16],
+) -> Result<HostArray, Failure> {
+    if fabric == Fabric::Host {
+        return Ok(array);
+    }
+    let shared = Arc::clone(&array.shared);
+    let group =
+        PeerGroup::new(*uuid, move |are_up| shared.peers.store(are_up, Relaxed)).map_err(|error| {
+            Failure::new(
+                ExitKind::IoError,
+                format!("no thread can be started that attaches the targets: {error}"),
+            )
+        })?;
+    Ok(array.with_peers(group, members))
 }
 
 /// How the engine is to run the array.

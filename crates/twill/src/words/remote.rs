@@ -19,6 +19,9 @@ pub fn connection(remote: &RemoteStatus) -> String {
         RemoteState::Fenced => "; another host has taken it over".into(),
         RemoteState::Ended => "; not used any more".into(),
     };
+    if remote.takes_orders {
+        text += ", makes parity with others";
+    }
     if !remote.reserved && remote.state == RemoteState::Connected {
         text += ", not reserved";
     }

@@ -13,6 +13,7 @@ use nvme_tcp::reservation::{
     Acquisition, Persistence, Registration, Report, ReportError, ReservationCommand, ReservationType,
 };
 use nvme_tcp::status::Status;
+use nvme_tcp::vendor::{AttachRecord, AttachReport};
 
 use super::address::RemoteAddress;
 use super::controller::{ConnectError, Controller, Namespace, Target};
@@ -361,6 +362,21 @@ impl Association {
             Some(holder) => io::Error::new(io::ErrorKind::ResourceBusy, format!("{holder} has reserved it")),
             None => io::Error::other(format!("the {what} was refused: {status}")),
         }
+    }
+
+    /// Whether the target makes parity together with others.
+    pub fn takes_orders(&self) -> bool {
+        self.controller.info.fabric.is_some_and(|fabric| fabric.knows_commands())
+    }
+
+    /// Tells the target of an array's attach. The handle by which other targets reach the member.
+    pub fn attach_fabric(&mut self, record: &AttachRecord) -> Result<u32, ConnectError> {
+        self.controller.attach_fabric(self.number, record)
+    }
+
+    /// Asks how the attach stands.
+    pub fn fabric_report(&mut self) -> Result<AttachReport, ConnectError> {
+        self.controller.fabric_report(self.number)
     }
 
     /// Gives the member up, for any host to take, and ends the association.

@@ -7,6 +7,7 @@ use nvme_tcp::auth::{
     CONNECT_REQUIRES_AUTHENTICATION, DhGroup, Failure, HostExchange, HostSettings, Names, Randomness,
     TRANSFER_BYTES_MAX, transfer,
 };
+use nvme_tcp::command::Sqe;
 use nvme_tcp::command::admin;
 use nvme_tcp::discovery::{DiscoveryError, DiscoveryLog};
 use nvme_tcp::events::{AsyncEvent, Heard};
@@ -17,6 +18,7 @@ use nvme_tcp::identify::{
 use nvme_tcp::log_page::{LogRequest, page};
 use nvme_tcp::names::{Host, Nqn};
 use nvme_tcp::status::Status;
+use nvme_tcp::vendor::{AttachRecord, AttachReport, REPORT_BYTES, admin_opcode};
 
 use super::address::Portal;
 use super::options::{RemoteOptions, random};
@@ -67,6 +69,9 @@ pub enum ConnectError {
     /// The same of its discovery log page.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
+    /// Its report of an attach is none.
+    #[error("its report of the array's attach makes no sense")]
+    Report,
     /// It has too few queues.
     #[error("it grants {granted} I/O queues, {wanted} are needed: serve with fewer --shards")]
     Queues {
@@ -256,7 +261,7 @@ impl Controller {
         for (index, piece) in whole.chunks_mut(PIECE).enumerate() {
             let (offset, bytes) = ((index * PIECE) as u64, piece.len() as u64);
             let request = LogRequest { page, specific: 0, keeps_event: false, offset, bytes };
-            let mut sqe = nvme_tcp::command::Sqe::new(admin::GET_LOG_PAGE, 0);
+            let mut sqe = Sqe::new(admin::GET_LOG_PAGE, 0);
             let [dword10, dword11, dword12, dword13] = request.encode();
             sqe.cdw10.set(dword10);
             sqe.cdw11.set(dword11);
@@ -265,6 +270,21 @@ impl Controller {
             refusal("Get Log Page", self.admin.succeed(sqe, Transfer::In(piece))?)?;
         }
         Ok(whole)
+    }
+
+    /// Tells the target of an array's attach at a namespace: its handle.
+    pub fn attach_fabric(&mut self, namespace: u32, record: &AttachRecord) -> Result<u32, ConnectError> {
+        let sqe = Sqe::new(admin_opcode::ATTACH, namespace);
+        let answer = self.admin.succeed(sqe, Transfer::Out(&record.encode()))?;
+        Ok(refusal("Attach", answer)? as u32)
+    }
+
+    /// Asks how the attach at a namespace stands.
+    pub fn fabric_report(&mut self, namespace: u32) -> Result<AttachReport, ConnectError> {
+        let mut bytes = [0; REPORT_BYTES];
+        let sqe = Sqe::new(admin_opcode::ATTACH_REPORT, namespace);
+        refusal("Attach report", self.admin.succeed(sqe, Transfer::In(&mut bytes))?)?;
+        AttachReport::parse(&bytes).ok_or(ConnectError::Report)
     }
 
     /// Ends the association in order, as far as the target still answers.

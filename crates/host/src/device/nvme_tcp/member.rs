@@ -13,11 +13,13 @@
 //!   comes back only by a re-add.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::device::DeviceInfo;
+use engine::fabric::host::Attach;
+use engine::fabric::order::PeerIndex;
 use parking_lot::{Condvar, Mutex};
 
 use super::address::RemoteAddress;
@@ -93,6 +95,15 @@ pub struct RemoteStatus {
     pub reconnects: u64,
     /// The last thing that went wrong.
     pub last_error: Option<String>,
+    /// Its target makes parity together with others.
+    #[serde(default)]
+    pub takes_orders: bool,
+    /// Bytes sent to its target, with all headers of NVMe/TCP.
+    #[serde(default)]
+    pub sent_bytes: u64,
+    /// Bytes received from it, likewise.
+    #[serde(default)]
+    pub received_bytes: u64,
 }
 
 /// How a member ended.
@@ -140,12 +151,25 @@ pub struct RemoteMember {
     written: AtomicU64,
     flushed: AtomicU64,
     pub(super) in_flight: AtomicU64,
+    /// By the queues of shards.
+    pub(super) sent_bytes: AtomicU64,
+    pub(super) received_bytes: AtomicU64,
     listener: Mutex<Option<Listener>>,
     /// The host that had the member before, and was preempted.
     pub(super) preempted: Option<Holder>,
     pub(super) is_reserved: AtomicBool,
     is_refused: AtomicBool,
     lock: Mutex<Option<HostLock>>,
+    /// Its place among the members whose targets work together.
+    pub(super) seat: OnceLock<Seat>,
+}
+
+/// The place of a member among those of its array whose targets work together.
+pub(super) struct Seat {
+    pub attach: Arc<Attach>,
+    pub index: PeerIndex,
+    /// The association on which its target knows all the others; 0: none.
+    pub ready: AtomicU64,
 }
 
 /// What the keeper and the shards share.
@@ -204,8 +228,11 @@ impl RemoteMember {
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
             listener: Mutex::new(None),
             lock: Mutex::new(lock),
+            seat: OnceLock::new(),
         }))
     }
 
@@ -264,6 +291,9 @@ impl RemoteMember {
             time_limit_ms: self.options.time_limit.as_millis() as u64,
             reconnects: state.reconnects,
             last_error: state.last_error.clone(),
+            takes_orders: self.ready_seat().is_some(),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -387,6 +417,13 @@ impl RemoteMember {
         if up != 0 {
             self.lose(up, reason);
         }
+    }
+
+    /// Its place among the members whose targets work together, while its target is attached.
+    pub(super) fn ready_seat(&self) -> Option<&Seat> {
+        let seat = self.seat.get()?;
+        let ready = seat.ready.load(Ordering::SeqCst);
+        (ready != 0 && self.is_up(ready)).then_some(seat)
     }
 
     /// A shard has a queue of its own from now on.

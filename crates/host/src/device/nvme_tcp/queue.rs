@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use engine::buffer::{Buffer, Gather};
-use engine::device::{Device, DeviceError, DeviceInfo};
+use engine::device::{Device, DeviceError, DeviceInfo, PeerMember};
 use engine::executor::Executor;
 
+use super::member::RemoteMember;
 use super::open::Attached;
 use super::operations::{VendorWork, Work};
 use super::shard_queue::ShardQueue;
@@ -49,6 +50,10 @@ impl RemoteDevice {
 
     fn queue(&self) -> &ShardQueue {
         &self.handle.0
+    }
+
+    pub(super) fn member(&self) -> &RemoteMember {
+        &self.queue().member
     }
 
     fn done(&self, name: &'static str, work: Work, offset: DeviceOffset, bytes: u64) -> DeviceDone {
@@ -113,5 +118,9 @@ impl Device for RemoteDevice {
 
     fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, may_unmap: bool) -> DeviceDone {
         self.done("write zeroes", Work::WriteZeroes { may_unmap }, offset, bytes)
+    }
+
+    fn peer(&self) -> Option<&dyn PeerMember> {
+        Some(self)
     }
 }

@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -92,6 +93,7 @@ async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending 
             Err(fatal) => return Ending::Fatal(fatal),
         };
         receiver.consume(consumed);
+        shard.member.received_bytes.fetch_add(consumed as u64, Ordering::Relaxed);
         match arrival {
             Arrival::More => match receiver.receive_more().await {
                 Ok(true) => {}
@@ -108,6 +110,7 @@ async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending 
                     Ok(buffer) => buffer,
                     Err(error) => return Ending::Io(error),
                 };
+                shard.member.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 connection.queue.borrow_mut().session_mut().placed(&buffer.bytes()[at..at + bytes]);
                 if is_known {
                     shard.operations.borrow_mut().give_buffer(slot, buffer);
@@ -175,6 +178,7 @@ async fn send(shard: Rc<ShardQueue>, connection: Rc<Connection>) {
         if data.is_empty() {
             continue;
         }
+        shard.member.sent_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         if let Err(error) = shard.ring.send_all(&connection.socket, data).await {
             tracing::debug!(%error, member = shard.member.info.name, "commands cannot be sent");
             break;

@@ -2,7 +2,7 @@
 
 use engine::buffer::{Buffer, Gather};
 use engine::fabric::effect::Input;
-use engine::fabric::order::{Contribution, Settle};
+use engine::fabric::order::{Contribution, Op, Settle};
 use nvme_tcp::command::{Sqe, io};
 use nvme_tcp::pdu::Unverified;
 use nvme_tcp::status::Status;
@@ -209,8 +209,7 @@ impl FabricCommand {
         let how = match settle.action {
             SettleAction::Abort => Settle::Abort,
             SettleAction::Ask => Settle::Ask,
-            // Contributions are not kept once they were sent.
-            SettleAction::Resend { .. } => return Err(Status::DELTA_GONE),
+            SettleAction::Resend { peer, new_op } => Settle::Resend { to: peer, under: Op(new_op) },
             SettleAction::Release => {
                 drop(ticket);
                 link.answer(slot, Status::SUCCESS, 0, Gather::new());

@@ -3,6 +3,7 @@
 //! Any shard may put in what came, and does what comes back itself: an op's read may be on one shard and its write on another.
 
 use engine::buffer::{Buffer, Gather, Slice};
+use engine::error::VolumeError;
 use engine::fabric::effect::{Effect, Effects, Input};
 use engine::fabric::order::{Contribution, Ending, Op, PeerIndex};
 use nvme_tcp::status::Status;
@@ -98,8 +99,11 @@ impl Site {
                 }),
                 Effect::Write { op, start, data, fua } => self.shard.executor.spawn(async move {
                     let written = site.namespace.write(start, data, fua).await;
-                    let result = written
-                        .map_err(|error| tracing::warn!(op = op.0, start, %error, "an op cannot write"));
+                    let result = written.map_err(|error| {
+                        tracing::warn!(op = op.0, start, %error, "an op cannot write");
+                        let is_full = matches!(error, VolumeError::NoSpace { .. });
+                        if is_full { Ending::NoSpace } else { Ending::WriteFailed }
+                    });
                     site.give_back(Input::Written { op, result });
                 }),
                 Effect::Forward { destination, to, contribution, data } => {

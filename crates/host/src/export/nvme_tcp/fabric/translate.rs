@@ -51,7 +51,7 @@ pub(super) fn order(order: &vendor::Order, shift: u32) -> Order {
 
 /// How a command is completed: its status and its first word, which says what was done whatever the status.
 pub(super) fn completion(answer: Answer) -> (Status, u64) {
-    let Outcome { read, write_begun, written, forwarded, applied, equal } = answer.outcome;
+    let Outcome { read, write_begun, written, forwarded, applied, equal, retained } = answer.outcome;
     let outcome = vendor::Outcome {
         read,
         written,
@@ -59,6 +59,7 @@ pub(super) fn completion(answer: Answer) -> (Status, u64) {
         applied,
         equal,
         write_begun,
+        retained,
         ..vendor::Outcome::default()
     };
     (status(answer.ending), u64::from(outcome.encode()))
@@ -69,6 +70,8 @@ pub(super) fn status(ending: Ending) -> Status {
         Ending::Done => Status::SUCCESS,
         Ending::ReadFailed => Status::UNRECOVERED_READ,
         Ending::WriteFailed => Status::WRITE_FAULT,
+        Ending::NoSpace => Status::CAPACITY_EXCEEDED,
+        Ending::DeltaGone => Status::DELTA_GONE,
         Ending::PeerUnreachable => Status::PEER_UNREACHABLE,
         Ending::Retired => Status::OP_RETIRED,
         Ending::Aborted => Status::OP_ABORTED,

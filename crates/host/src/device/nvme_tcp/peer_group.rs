@@ -1,0 +1,290 @@
+//! The members of an array whose targets work together: a thread tells each target of the others, again whenever one was connected
+//! anew, and asks which of them reach each other.
+//!
+//! One attach lasts as long as the array is served, so that the numbers of its ops only grow (F-I3), however often members
+//! connect again. Each association has a key and with it a handle of its own; contributions to a former handle are refused, and
+//! their ops settled.
+
+use std::net::ToSocketAddrs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::fabric::host::Attach;
+use engine::fabric::order::{PEERS_MAX, PeerIndex};
+use nvme_tcp::discovery::{DiscoveryEntry, SubsystemType};
+use nvme_tcp::vendor::{AttachMember, AttachRecord, Ticket};
+use parking_lot::{Condvar, Mutex};
+
+use super::association::Association;
+use super::controller::ConnectError;
+use super::member::Seat;
+use super::open::Attached;
+use super::options::random_key;
+use layout::units::DeviceOffset;
+
+/// How often the group looks whether a member was connected anew, and which targets reach each other.
+const LOOK: Duration = Duration::from_millis(500);
+/// A reduction that waits longer at its target ends without effect. Shorter than the time that a member has to answer.
+const OP_LIMIT_MS: u32 = 4_000;
+
+/// The members of an array whose targets work together. The last handle ends its thread.
+pub struct PeerGroup {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    attach: Arc<Attach>,
+    array: [u8; 16],
+    /// Set while some targets are attached.
+    is_up: Box<dyn Fn(bool) + Send + Sync>,
+    members: Mutex<Vec<Member>>,
+    changed: Condvar,
+    stopping: AtomicBool,
+}
+
+/// A member, by its index.
+struct Member {
+    attached: Weak<Attached>,
+    data_offset: DeviceOffset,
+    /// Its association, and what its target calls the attach.
+    handle: Option<(u64, u32)>,
+    /// The list of members that its target knows.
+    told: u64,
+}
+
+/// How two targets of a group stand.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PeerStatus {
+    /// The member's device.
+    pub member: String,
+    /// Its target takes orders.
+    pub attached: bool,
+    /// The members whose targets its target does not reach.
+    pub unreached: Vec<String>,
+}
+
+impl PeerGroup {
+    /// A group of the array with this UUID; `is_up` hears whether any targets are attached.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn new(array: [u8; 16], is_up: impl Fn(bool) + Send + Sync + 'static) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            attach: Arc::new(Attach::new(random_key())),
+            array,
+            is_up: Box::new(is_up),
+            members: Mutex::default(),
+            changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+        });
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("twill-peers".into()).spawn(move || own.run())?;
+        Ok(PeerGroup { shared, thread: Some(thread) })
+    }
+
+    /// A member is in use, with its data area from `data_offset` on. One beyond the most that a group has stays host-centric.
+    pub fn join(&self, member: &Arc<Attached>, data_offset: DeviceOffset) {
+        let mut members = self.shared.members.lock();
+        if members.iter().any(|one| Weak::ptr_eq(&one.attached, &Arc::downgrade(member))) {
+            return;
+        }
+        let new = Member { attached: Arc::downgrade(member), data_offset, handle: None, told: 0 };
+        let gone = members.iter().position(|one| one.attached.strong_count() == 0);
+        let index = match gone {
+            Some(index) => {
+                members[index] = new;
+                index
+            }
+            None if members.len() < PEERS_MAX => {
+                members.push(new);
+                members.len() - 1
+            }
+            None => return,
+        };
+        let seat = Seat {
+            attach: Arc::clone(&self.shared.attach),
+            index: PeerIndex::try_from(index).expect("at most 32"),
+            ready: AtomicU64::new(0),
+        };
+        // A member that another array of this process had before keeps that seat, and is host-centric here.
+        let _first = member.seat.set(seat);
+        self.shared.changed.notify_all();
+    }
+
+    /// How the members' targets stand.
+    pub fn status(&self) -> Vec<PeerStatus> {
+        let members = self.shared.members.lock();
+        let present: Vec<(usize, Arc<Attached>)> =
+            members.iter().enumerate().filter_map(|(at, one)| Some((at, one.attached.upgrade()?))).collect();
+        let reaches = |from: usize, to: usize| self.shared.attach.reaches(from as PeerIndex, to as PeerIndex);
+        let of = |(at, member): &(usize, Arc<Attached>)| PeerStatus {
+            member: member.info.name.clone(),
+            attached: member.ready_seat().is_some(),
+            unreached: present
+                .iter()
+                .filter(|(other, _)| !reaches(*at, *other))
+                .map(|(_, other)| other.info.name.clone())
+                .collect(),
+        };
+        present.iter().map(of).collect()
+    }
+}
+
+impl Drop for PeerGroup {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let (mut list, mut last_error) = (1, String::new());
+        while !self.stopping.load(Ordering::SeqCst) {
+            if let Err(error) = self.look(&mut list) {
+                let error = error.to_string();
+                if error != last_error {
+                    tracing::warn!(
+                        "targets cannot be attached to each other, parity is made at this host: {error}"
+                    );
+                }
+                last_error = error;
+            } else {
+                last_error.clear();
+            }
+            let mut members = self.members.lock();
+            if !self.stopping.load(Ordering::SeqCst) {
+                self.changed.wait_for(&mut members, LOOK);
+            }
+        }
+        (self.is_up)(false);
+    }
+
+    /// Attaches what was connected anew, tells all of it, and asks who reaches whom.
+    fn look(&self, list: &mut u64) -> Result<(), ConnectError> {
+        let mut failed = Ok(());
+        let count = self.members.lock().len();
+        for index in 0..count {
+            let (attached, handle) = {
+                let members = self.members.lock();
+                (members[index].attached.upgrade(), members[index].handle)
+            };
+            let up = attached.as_ref().map_or(0, |attached| attached.up.load(Ordering::SeqCst));
+            if handle.map_or(0, |(association, _)| association) == up {
+                continue;
+            }
+            let new = match attached {
+                Some(attached) if up != 0 => {
+                    let record = |key| self.record(key, 0, Vec::new());
+                    let handle = with_association(&attached, |own, key| own.attach_fabric(&record(key)));
+                    handle.transpose().unwrap_or_else(|error| {
+                        failed = Err(error);
+                        None
+                    })
+                }
+                _ => None,
+            };
+            let mut members = self.members.lock();
+            members[index].handle = new.map(|handle| (up, handle));
+            *list += 1;
+        }
+        failed.and(self.tell(*list)).and(self.ask())
+    }
+
+    fn record(&self, key: u64, index: u8, members: Vec<AttachMember>) -> AttachRecord {
+        AttachRecord { index, key, array: self.array, op_limit_ms: OP_LIMIT_MS, members }
+    }
+
+    /// Each target knows the others.
+    fn tell(&self, list: u64) -> Result<(), ConnectError> {
+        let members: Vec<_> = {
+            let members = self.members.lock();
+            members
+                .iter()
+                .map(|one| (one.attached.upgrade(), one.data_offset, one.handle, one.told))
+                .collect()
+        };
+        let mut any = false;
+        for (index, (attached, data_offset, handle, told)) in members.iter().enumerate() {
+            let (Some(attached), Some((association, _))) = (attached, handle) else { continue };
+            if *told != list {
+                let of = |(other, offset, handle, _): &(Option<Arc<Attached>>, DeviceOffset, _, _)| {
+                    let shift = offset.get().cast_signed() - data_offset.get().cast_signed();
+                    entry(other.as_deref().unwrap_or(attached), *handle, shift)
+                };
+                let entries: Option<Vec<AttachMember>> = members.iter().map(of).collect();
+                let Some(entries) = entries else { continue };
+                let index = u8::try_from(index).expect("at most 32");
+                let record = |key| self.record(key, index, entries.clone());
+                let Some(answer) = with_association(attached, |own, key| own.attach_fabric(&record(key)))
+                else {
+                    continue;
+                };
+                answer?;
+                self.members.lock()[usize::from(index)].told = list;
+                if let Some(seat) = attached.seat.get() {
+                    seat.ready.store(*association, Ordering::SeqCst);
+                }
+            }
+            any = true;
+        }
+        (self.is_up)(any);
+        Ok(())
+    }
+
+    fn ask(&self) -> Result<(), ConnectError> {
+        let members: Vec<_> = {
+            let members = self.members.lock();
+            members.iter().map(|one| one.handle.and(one.attached.upgrade())).collect()
+        };
+        for (index, attached) in members.iter().enumerate() {
+            let index = PeerIndex::try_from(index).expect("at most 32");
+            let report = match attached {
+                Some(attached) => with_association(attached, |own, _| own.fabric_report()).transpose()?,
+                None => None,
+            };
+            self.attach.set_reaches(index, report.map_or(0, |report| report.reached));
+        }
+        Ok(())
+    }
+}
+
+/// What a target is told of a member. None: its address has no number now.
+fn entry(member: &Attached, handle: Option<(u64, u32)>, shift_bytes: i64) -> Option<AttachMember> {
+    let portal = &member.address.portal;
+    let address = (portal.host.as_str(), portal.port).to_socket_addrs().ok()?.next()?.ip();
+    let place = DiscoveryEntry {
+        subsystem_type: SubsystemType::Nvm,
+        port: 1,
+        nqn: member.address.nqn.clone(),
+        address,
+        service: portal.port,
+        tls: false,
+    };
+    Some(AttachMember {
+        nsid: member.address.namespace,
+        handle: handle.map_or(0, |(_, handle)| handle),
+        ticket: Ticket([0; 16]),
+        boot_id: 0,
+        shift_blocks: shift_bytes >> member.shape.block_log2,
+        flags: 0,
+        place,
+    })
+}
+
+/// Asks the target of a member, if that takes orders.
+fn with_association<T>(
+    member: &Attached,
+    work: impl FnOnce(&mut Association, u64) -> Result<T, ConnectError>,
+) -> Option<Result<T, ConnectError>> {
+    let mut association = member.association.lock();
+    let own = association.as_mut().filter(|own| own.takes_orders())?;
+    let key = own.key?;
+    Some(work(own, key))
+}
