@@ -246,6 +246,29 @@ fn a_peer_that_is_down_is_told_and_the_op_settled() {
     assert_eq!(world.drive(1).blocks(1..2), before);
 }
 
+/// A target that restarts has no attach. When the host has attached it anew, the others reach it again by themselves.
+#[test]
+fn a_peer_that_is_back_is_reached_again() {
+    let mut world = World::new(2);
+    let mut host = world.attach(1, 11, LIMIT);
+    let rows = blocks(1, 1);
+    let target = world.targets.pop().expect("the second");
+    world.targets.push(target.restart(1));
+    let order = |host: &mut Attached, number| {
+        let order = contribute(number, ContributeHow::Old, None, rows, &[(1, 1)]);
+        host.order(vec![(0, order, Vec::new())])[0].status
+    };
+    let since = Instant::now();
+    while host.report(0).reached != 0b11 {
+        assert_eq!(order(&mut host, 1 + since.elapsed().as_millis() as u64), Status::PEER_UNREACHABLE);
+        assert!(since.elapsed() < LIMIT, "it connects again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(order(&mut host, 1 << 30), Status::PEER_UNREACHABLE, "the handle is of the former server");
+    host.attach_again(&world, 1);
+    assert_eq!(order(&mut host, 1 << 31), Status::SUCCESS);
+}
+
 #[test]
 fn a_reduction_that_lacks_a_contribution_ends_by_its_limit_or_when_it_is_settled() {
     let world = World::new(3);

@@ -6,6 +6,8 @@ use nvme_tcp::names::{Host, HostId, Nqn};
 use nvme_tcp::status::Status;
 use nvme_tcp::vendor::{Peer, admin_opcode};
 
+use std::sync::atomic::Ordering;
+
 use super::host_end::{Connected, HostQueue};
 use super::world::{host, peer, preempt, register, reservation};
 use super::*;
@@ -50,6 +52,33 @@ fn a_host_that_lost_its_reservation_does_nothing_more_and_holds_no_preempt_up() 
     let mut stranger = world.targets[2].connect(&peer(0));
     assert_eq!(call(&mut stranger, peer_command(4, handle, rows)), Status::NO_ATTACH);
     assert_eq!(world.drive(2).blocks(0..1), before);
+}
+
+/// F-I6: what the drive writes for an op of the former host is over when the preempt is answered.
+#[test]
+fn a_preempt_waits_for_what_an_op_is_writing() {
+    let world = World::new(2);
+    let mut first = world.attach(1, 11, LIMIT);
+    let rows = blocks(0, 1);
+    let drive = world.drive(0);
+    drive.paused.store(true, Ordering::SeqCst);
+    let order = contribute(1, ContributeHow::Delta, Some(rows), rows, &[(1, 1)]);
+    first.begin(0, &order, contents(1, 1));
+    let since = Instant::now();
+    while drive.waiting.load(Ordering::SeqCst) == 0 {
+        assert!(since.elapsed() < LIMIT, "it writes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut second = world.targets[0].connect(&host(2));
+    assert_eq!(reservation(&mut second, 1, &register(22)), Status::SUCCESS);
+    second.io.begin_reserve(&preempt(22, 11));
+    assert!(second.io.is_silent_for(Duration::from_millis(300)), "the op still writes");
+    drive.paused.store(false, Ordering::SeqCst);
+    assert_eq!(second.io.end().status, Status::SUCCESS);
+    assert_eq!(drive.blocks(0..1), contents(1, 1));
+    let ended = first.members[0].connected.io.end();
+    assert_eq!(ended.status, Status::OP_ABORTED);
+    assert!(nvme_tcp::vendor::Outcome::decode(ended.value as u32).written, "and it says so");
 }
 
 /// The new attach of the same host knows what became of the former one's ops.

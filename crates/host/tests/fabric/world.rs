@@ -7,6 +7,7 @@ use host::device::nvme_tcp::RemoteOptions;
 use host::export::nvme_tcp::{
     KeptReservations, NewNamespace, NewSubsystem, Server, ServerOptions, Subsystems,
 };
+use host::ring::Ring;
 use host::shard::{ShardContext, ShardOptions, Shards};
 use nvme_tcp::command::Sqe;
 use nvme_tcp::discovery::{DiscoveryEntry, SubsystemType};
@@ -21,6 +22,7 @@ use nvme_tcp::vendor::{
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,22 +32,29 @@ pub const BLOCK: usize = 4096;
 pub const DRIVE_BLOCKS: usize = 64;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A drive in memory.
-pub struct Drive(Mutex<Vec<u8>>);
+/// A drive in memory, whose writes can be held up.
+pub struct Drive {
+    bytes: Mutex<Vec<u8>>,
+    pub paused: AtomicBool,
+    /// Writes that are held up.
+    pub waiting: AtomicUsize,
+}
 
 impl Drive {
     fn new(seed: u64) -> Arc<Drive> {
         let word =
             |at: usize| (seed ^ (at as u64 / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[at % 8];
-        Arc::new(Drive(Mutex::new((0..DRIVE_BLOCKS * BLOCK).map(word).collect())))
+        let bytes = Mutex::new((0..DRIVE_BLOCKS * BLOCK).map(word).collect());
+        Arc::new(Drive { bytes, paused: AtomicBool::new(false), waiting: AtomicUsize::new(0) })
     }
 
     pub fn blocks(&self, blocks: Range<usize>) -> Vec<u8> {
-        self.0.lock().expect("no panic")[blocks.start * BLOCK..blocks.end * BLOCK].to_vec()
+        self.bytes.lock().expect("no panic")[blocks.start * BLOCK..blocks.end * BLOCK].to_vec()
     }
 
     pub fn set(&self, blocks: Range<usize>, contents: &[u8]) {
-        self.0.lock().expect("no panic")[blocks.start * BLOCK..blocks.end * BLOCK].copy_from_slice(contents);
+        self.bytes.lock().expect("no panic")[blocks.start * BLOCK..blocks.end * BLOCK]
+            .copy_from_slice(contents);
     }
 }
 
@@ -53,6 +62,7 @@ impl Drive {
 struct DriveVolume {
     drive: Arc<Drive>,
     pool: Arc<Pool>,
+    ring: Ring,
 }
 
 fn range(offset_bytes: u64, bytes: u64) -> Range<usize> {
@@ -77,12 +87,17 @@ impl Space for DriveVolume {
         let mut buffer = self.pool.take(bytes as usize);
         buffer
             .bytes_mut()
-            .copy_from_slice(&self.drive.0.lock().expect("no panic")[range(offset_bytes, bytes)]);
+            .copy_from_slice(&self.drive.bytes.lock().expect("no panic")[range(offset_bytes, bytes)]);
         Ok(buffer.freeze().into())
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Result<(), VolumeError> {
-        data.copy_to(&mut self.drive.0.lock().expect("no panic")[range(offset_bytes, data.len() as u64)]);
+        self.drive.waiting.fetch_add(1, Ordering::SeqCst);
+        while self.drive.paused.load(Ordering::SeqCst) {
+            self.ring.sleep(Duration::from_millis(1)).await;
+        }
+        self.drive.waiting.fetch_sub(1, Ordering::SeqCst);
+        data.copy_to(&mut self.drive.bytes.lock().expect("no panic")[range(offset_bytes, data.len() as u64)]);
         Ok(())
     }
 
@@ -91,7 +106,7 @@ impl Space for DriveVolume {
     }
 
     async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _how: ZeroFlags) -> Result<(), VolumeError> {
-        self.drive.0.lock().expect("no panic")[range(offset_bytes, bytes)].fill(0);
+        self.drive.bytes.lock().expect("no panic")[range(offset_bytes, bytes)].fill(0);
         Ok(())
     }
 
@@ -126,6 +141,18 @@ pub fn peer(number: u8) -> Host {
 
 impl Target {
     fn new(number: u8, namespaces: usize) -> Target {
+        let drives = (0..namespaces).map(|at| Drive::new(u64::from(number) << 8 | at as u64)).collect();
+        Target::at(SocketAddr::from(([127, 0, 0, 1], 0)), number, drives)
+    }
+
+    /// The server ends, and another serves the same drives at the same address. No host has them any more.
+    pub fn restart(self, number: u8) -> Target {
+        let Target { server, _shards, address, drives, .. } = self;
+        drop((server, _shards));
+        Target::at(address, number, drives)
+    }
+
+    fn at(address: SocketAddr, number: u8, drives: Vec<Arc<Drive>>) -> Target {
         let folder = tempfile::tempdir().expect("a folder");
         let shards = Shards::start(2, &ShardOptions { pin: false, ..ShardOptions::default() }, |_| {})
             .expect("shards");
@@ -140,20 +167,19 @@ impl Target {
             peers: Some(AllowList::Named((0..9).map(|number| peer(number).nqn).collect())),
         };
         subsystems.add(new).expect("the first");
-        let drives: Vec<_> =
-            (0..namespaces).map(|at| Drive::new(u64::from(number) << 8 | at as u64)).collect();
         for (drive, id) in drives.iter().zip(1..) {
             let uuid = [id as u8; 16];
             let kept = KeptReservations::open(folder.path(), uuid, true).expect("reservations");
             let drive = Arc::clone(drive);
             let open = move |shard: &ShardContext| {
-                Rc::new(DriveVolume { drive: Arc::clone(&drive), pool: Arc::clone(&shard.pool) })
+                let (drive, pool) = (Arc::clone(&drive), Arc::clone(&shard.pool));
+                Rc::new(DriveVolume { drive, pool, ring: shard.ring.clone() })
             };
             let namespace = NewNamespace { id, uuid };
             subsystems.add_namespace(&nqn, &namespace, &shards.handle(), kept, open).expect("a namespace");
         }
         let server = Server::new(shards.handle(), subsystems, ServerOptions::default());
-        let address = server.listen(SocketAddr::from(([127, 0, 0, 1], 0))).expect("an address");
+        let address = server.listen(address).expect("an address");
         Target { server, _shards: shards, address, nqn, drives, _folder: folder }
     }
 
@@ -287,6 +313,18 @@ impl Attached {
         let (status, value, _) =
             member.connected.admin.call(sqe, Payload::Out { bytes: data.len() as u32 }, data);
         (status, value as u32)
+    }
+
+    /// A target has forgotten this host.
+    pub fn attach_again(&mut self, world: &World, index: usize) {
+        let place = world.places[index];
+        let mut connected = world.targets[place.target].connect(&host(1));
+        reserve(&mut connected, place.namespace, self.key);
+        self.members[index].connected = connected;
+        let (status, handle) = self.send_record(index, Vec::new(), LIMIT);
+        assert_eq!(status, Status::SUCCESS);
+        self.members[index].handle = handle;
+        self.tell_of_members(world, LIMIT);
     }
 
     fn tell_of_members(&mut self, world: &World, op_limit: Duration) {

@@ -78,9 +78,12 @@ and on that host, whose NQN is in /etc/nvme/hostnqn
   nvme connect-all -t tcp -a 10.0.0.1 -s 4420
 Later starts go without --reservations-new: which host holds the drive is kept in the state folder, and outlives them.
 
-Example: two targets that make parity among themselves for that host, each with the other's name
-  twill target --listen 10.0.0.1:4420 --insecure --allow nqn.2026-11.example:host0 \\
-    --peer-hostnqn nqn.2026-11.example:target1 --peer-allow nqn.2026-11.example:target2 \\
+
+Example: one of two targets that make parity among themselves for a host; the other one has these names the other way around
+  twill target --listen 10.0.0.1:4420 --insecure \\
+    --allow nqn.2026-11.example:host0 \\
+    --peer-hostnqn nqn.2026-11.example:target1 \\
+    --peer-allow nqn.2026-11.example:target2 \\
     /dev/nvme0n1=nqn.2026-11.example:drive1
 
 Ctrl-C and SIGTERM end it.")]

@@ -128,13 +128,15 @@ async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending 
 
 fn complete(shard: &ShardQueue, connection: &Connection, completed: &Completed) {
     let Completed { slot, status, .. } = *completed;
-    if status.is(Status::INVALID_NAMESPACE) {
+    // A peer's connection serves several namespaces and attaches: what one of them is refused does not concern the others.
+    let is_member = !shard.member.options.is_peer;
+    if is_member && status.is(Status::INVALID_NAMESPACE) {
         // Its target may be about to serve it again. Until then it is as one whose connection is lost: what was in flight is
         // sent again, and fails at the time limit.
         shard.member.lose(connection.association, "its target does not serve the namespace any more");
         return connection.end();
     }
-    if is_fence(status) {
+    if is_member && is_fence(status) {
         shard.member.conflict(connection.association);
         return connection.end();
     }
