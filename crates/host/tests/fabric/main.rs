@@ -162,6 +162,47 @@ fn members_of_one_server_need_no_connection() {
     writes_keep_parity(&World::on_one(4), 2, 2);
 }
 
+/// Ops on queues of several shards, at the same time and of one attach.
+#[test]
+fn ops_of_many_queues_are_one_attachs() {
+    const QUEUES: u64 = 4;
+    const OPS: u64 = 40;
+    let world = World::new(4);
+    make_parity(&world, 2, 2);
+    let attached = world.attach(1, 11, LIMIT);
+    std::thread::scope(|scope| {
+        for queue in 0..QUEUES {
+            let world = &world;
+            scope.spawn(move || {
+                let mut targets: Vec<_> =
+                    world.targets.iter().map(|one| one.connect(&world::host(1))).collect();
+                for count in 0..OPS {
+                    let (number, chunk) = (1 + count * QUEUES + queue, count as usize % 2);
+                    let rows = blocks(queue * 16 + count % 16, 1);
+                    let all = |order: Order| Order { op: Op { number, lowest: 1 }, ..order };
+                    let to = to_parity(chunk, 2, 2);
+                    let delta = all(contribute(number, ContributeHow::Delta, Some(rows), rows, &to));
+                    let sum = all(reduce(number, ReduceBase::Old, rows, 1, Sink::Drive));
+                    for (target, order) in [(chunk, &delta), (2, &sum), (3, &sum)] {
+                        let data = if target == chunk { contents(number as u8, 1) } else { Vec::new() };
+                        let (sqe, payload) = world::command(order, 1, &data);
+                        targets[target].io.begin(sqe, payload, data);
+                    }
+                    for target in [chunk, 2, 3] {
+                        assert_eq!(
+                            targets[target].io.end().status,
+                            Status::SUCCESS,
+                            "op {number} at {target}"
+                        );
+                    }
+                }
+            });
+        }
+    });
+    check_parity(&world, 2, 2);
+    drop(attached);
+}
+
 /// Lost rows go to the host, and rows that are there and wanted with them.
 #[test]
 fn a_lost_chunk_is_read_from_the_others() {

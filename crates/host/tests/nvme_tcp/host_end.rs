@@ -60,6 +60,7 @@ impl HostQueue {
         };
         let queue = Queue::new(Session::new(Side::Host, offer), COMMANDS, IN_CAPSULE_BYTES);
         let socket = TcpStream::connect(address).expect("a listener");
+        socket.set_nodelay(true).expect("a socket of TCP");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
         let mut one = HostQueue { queue, socket, received: Vec::new(), data: Vec::new() };
         one.send(|queue, out| queue.session().encode_ic_req(out));
