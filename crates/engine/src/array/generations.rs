@@ -210,12 +210,14 @@ pub(super) fn go_on(
     members: &[Option<DeviceUuid>],
     is_whole: bool,
     events: u64,
-    new_id: impl FnOnce() -> u64,
+    mut new_id: impl FnMut() -> u64,
 ) -> Generations {
     let Some(before) = before else {
         let (current, members) = (new_id(), members.to_vec());
+        // Where a member is missing the array was last whole before it had records, in a generation that no record names.
+        let bitmap = if is_whole { current } else { new_id() };
         let history = Vec::new();
-        return Generations { current, bitmap: current, history, since_events: events, absences: 0, members };
+        return Generations { current, bitmap, history, since_events: events, absences: 0, members };
     };
     let mut next = Generations { members: members.to_vec(), ..before.clone() };
     if before.members.iter().flatten().any(|uuid| !names(&next, uuid)) {
@@ -227,4 +229,31 @@ pub(super) fn go_on(
         next.bitmap = next.current;
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A record that begins while a member is missing, as that of an array that mdadm made, does not say that the array was
+    /// whole: a start after a crash would take a new device that was being rebuilt for one that holds its part.
+    #[test]
+    fn a_record_that_begins_degraded_does_not_say_that_the_array_was_whole() {
+        let last = Cell::new(0);
+        let new_id = || {
+            last.set(last.get() + 1);
+            last.get()
+        };
+        let (one, other) = (Some([1; 16]), Some([2; 16]));
+        let degraded = go_on(None, &[one, None], false, 7, new_id);
+        assert_ne!(degraded.bitmap, degraded.current);
+        assert!(marks_since(&degraded, degraded.current), "the bitmap marks what is written from here on");
+        let rebuilding = go_on(Some(&degraded), &[one, other], false, 8, new_id);
+        assert_eq!((rebuilding.current, rebuilding.bitmap), (degraded.current, degraded.bitmap));
+        let whole = go_on(Some(&rebuilding), &[one, other], true, 9, new_id);
+        assert_eq!(whole.bitmap, whole.current);
+        let begun_whole = go_on(None, &[one, other], true, 7, new_id);
+        assert_eq!(begun_whole.bitmap, begun_whole.current);
+    }
 }
