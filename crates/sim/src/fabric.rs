@@ -49,6 +49,13 @@ impl FabricPlan {
     }
 }
 
+impl FabricPlan {
+    /// Messages are lost.
+    pub(crate) fn loses(&self) -> bool {
+        self.order_lost_one_in > 0 || self.contribution_lost_one_in > 0
+    }
+}
+
 /// Longer than messages and devices take, so that a reduction only ends by it where something was lost.
 const LIMIT_TICKS: u64 = 6_000;
 

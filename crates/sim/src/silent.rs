@@ -29,7 +29,9 @@ pub(crate) fn trial(array: &Rc<Array>) {
     let slot = random.slot(array.machine.geometry());
     let disk = array.machine.disks.borrow()[slot.index()].clone().expect("a member in sync");
     array.machine.excuses.lying.set(true);
-    if random.one_in(2) {
+    // A lost message has the host read what it has just written, and make parity of that.
+    let reads_again = array.machine.scenario.fabric.is_some_and(|plan| plan.loses());
+    if random.one_in(2) && !reads_again {
         lead_astray(array, &disk);
     }
     for _ in 0..random.between(1, 3) {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
 use engine::error::VolumeError;
+use engine::members::MemberState;
 use engine::volume::{ReadInto, Space, ZeroFlags};
 
 use crate::array::Array;
@@ -270,6 +271,15 @@ fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
             .any(|spot| array.shared.consistency.is_in_doubt(Stripe::new(spot)) || doubted.contains(&spot))
 }
 
+/// Whether as many members are missing as the level survives while messages among targets are lost: one more failure in the same
+/// op. What it left half done is in doubt then, by name.
+fn may_be_cut_short(array: &Array) -> bool {
+    let machine = &array.machine;
+    let missing = array.shared.members.states().iter().filter(|state| **state != MemberState::InSync).count();
+    machine.scenario.fabric.is_some_and(|plan| plan.loses())
+        && missing >= machine.geometry().losses_survived() as usize
+}
+
 /// An error needs an excuse: while failures are within the level nothing may fail (invariant 6).
 fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) {
     array.world.counts.borrow_mut().request_errors += 1;
@@ -281,7 +291,8 @@ fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) 
     }
     array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
     let lost = matches!(error, VolumeError::Unreadable { .. }) && is_lost(machine, blocks);
-    if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) && !lost {
+    let is_cut_short = may_be_cut_short(array);
+    if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) && !lost && !is_cut_short {
         let states = array.shared.members.states();
         array.world.fail(format!(
             "invariant 6: {name} of blocks {blocks:?} failed within the level: {error}; members {states:?}"

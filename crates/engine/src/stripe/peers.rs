@@ -215,7 +215,7 @@ async fn mend_by_host<D: Device>(
         _ => {
             // Until parity is made again nothing is reconstructed of it, neither what a member cannot read.
             owned.suspect("the targets of its members made a part of a write, and not the rest");
-            match applied_parity(step).filter(|_| !owned.lost().is_empty()) {
+            match applied_parity(step) {
                 Some(applied) => follow_parity(owned, step, applied, fua).await?,
                 None => {
                     update_by(owned, Method::Reconstruct, &union, Image::default(), fua, watch).await?;
@@ -266,14 +266,24 @@ async fn follow_parity<D: Device>(
 ) -> Result<(), VolumeError> {
     write_rest(owned, step, fua).await?;
     let other = if applied == P { Q } else { P };
-    let missing = owned.missing();
-    if missing.contains(other) {
-        return Ok(());
-    }
     let (rows, count) = (step.rows, owned.geometry().data_chunks());
     let data: SmallVec<[Fragment; 16]> =
         (0..count).map(|index| Fragment { chunk: data_chunk(index), rows }).collect();
-    let slices = read_without(owned, missing.or(ChunkSet::one(other)), &data).await?;
+    let mut without = owned.missing().or(ChunkSet::one(other));
+    let slices = loop {
+        match read_without(owned, without, &data).await {
+            Ok(slices) => break slices,
+            // What a member cannot read comes of the applied parity, too.
+            Err(VolumeError::Unreadable { member, .. }) if !without.contains(owned.chunk_on(member)) => {
+                without.insert(owned.chunk_on(member));
+            }
+            Err(_) if !owned.missing().without(without).is_empty() => without = without.or(owned.missing()),
+            Err(error) => return Err(error),
+        }
+    };
+    if owned.missing().contains(other) {
+        return Ok(());
+    }
     let contents = |chunk: Chunk| slices[usize::from(chunk)].bytes();
     let made = encode_one(owned.geometry(), owned.stripe(), other, rows, contents, owned.pool());
     let results = owned.port().write(&[owned.write_of(other, rows.start, made)], fua).await;
