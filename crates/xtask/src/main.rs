@@ -3,6 +3,7 @@
 //! Everything here works on the checkout that it was built from, whatever the current folder is.
 #![forbid(unsafe_code)]
 
+mod bench_fabric;
 mod bench_md;
 mod blocks;
 mod drives;
@@ -50,6 +51,8 @@ enum Command {
     /// Write and check blocks that tell what a crash lost
     #[command(subcommand)]
     Blocks(blocks::Action),
+    /// Compare parity made at the host with parity made among targets, over links of a limited rate
+    BenchFabric(bench_fabric::Arguments),
     /// Serve drives that lose their write cache at a power cut
     #[command(subcommand)]
     Drives(drives::Action),
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Vm { arguments } => vm::run(&root, &arguments),
         Command::KernelTests(arguments) => kernel_tests::run(&root, &arguments),
         Command::Blocks(action) => blocks::run(&action),
+        Command::BenchFabric(arguments) => bench_fabric::run(&root, &arguments),
         Command::Drives(action) => drives::run(&action),
         Command::NbdDevice(action) => nbd_device::run(&action),
         Command::Files(action) => files::run(&action),

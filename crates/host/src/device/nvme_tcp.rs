@@ -32,7 +32,7 @@ pub use member::{RemoteEvent, RemoteMember, RemoteState, RemoteStatus};
 pub use open::{Attached, LookedAt, discover, look_at, open_error};
 pub(crate) use options::random as random_bytes;
 pub use options::{KEEP_ALIVE, RemoteOptions, TIME_LIMIT};
-pub use peer_group::{PeerGroup, PeerStatus};
+pub use peer_group::PeerGroup;
 pub use queue::{RemoteDevice, VendorDone};
 pub use vendor::{VendorCommand, VendorReply};
 pub use wire::WireError;

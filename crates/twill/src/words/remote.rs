@@ -19,8 +19,12 @@ pub fn connection(remote: &RemoteStatus) -> String {
         RemoteState::Fenced => "; another host has taken it over".into(),
         RemoteState::Ended => "; not used any more".into(),
     };
-    if remote.takes_orders {
-        text += ", makes parity with others";
+    match remote.unreached_targets {
+        None => {}
+        Some(0) => text += ", makes parity with others",
+        Some(count) => {
+            text += &format!(", makes parity with others but for {}", counted(count, "target"));
+        }
     }
     if !remote.reserved && remote.state == RemoteState::Connected {
         text += ", not reserved";

@@ -452,3 +452,66 @@ fn what_is_served_is_discovered_and_mistakes_are_named() {
     let run = world.twill(&["examine"], &[nowhere]);
     assert!(run.code != 0 && (run.stderr.clone() + &run.stdout).contains("cannot connect"), "{run:?}");
 }
+
+/// Counters of the array, and bytes that its members' connections have sent and received.
+fn traffic(server: &Server<'_>) -> (Value, u64, u64) {
+    let status = server.status();
+    let sum = |what: &str| {
+        let members = status["members"].as_array().expect("members");
+        members.iter().filter_map(|member| member["remote"][what].as_u64()).sum()
+    };
+    (status["counters"].clone(), sum("sent_bytes"), sum("received_bytes"))
+}
+
+#[test]
+fn targets_make_parity_among_themselves_and_a_killed_one_costs_no_error() {
+    let world = World::new();
+    let mut targets: Vec<Target<'_>> =
+        ["a", "b", "c", "d"].iter().map(|file| Target::start(&world, &[file])).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    create(&world, &members);
+    let server = world.serve(&["--fabric", "peer"], &members);
+    server.wait_for("attached targets", |status| {
+        (0..4).all(|slot| remote(status, slot)["unreached_targets"] == 0)
+    });
+    let mut client = world.client();
+    let block = |version: u8, at: u64| vec![version ^ (at as u8).wrapping_mul(59); BLOCK];
+    let (before, sent_before, received_before) = traffic(&server);
+    let places = || (0..200u64).map(|at| at * 37 % 4096 * BLOCK as u64);
+    for at in places() {
+        assert_eq!(client.write(at, &block(2, at), 0).unwrap(), 0);
+    }
+    let (after, sent, received) = traffic(&server);
+    let grown = |name: &str| after[name].as_u64().unwrap() - before[name].as_u64().unwrap();
+    assert_eq!(
+        (grown("peer_steps"), grown("member_writes"), grown("mended_steps")),
+        (200, 0, 0),
+        "{after:#}"
+    );
+    // Commands and digests beside each block; nothing old comes.
+    let written = 200 * BLOCK as u64;
+    assert!((written..written * 11 / 10).contains(&(sent - sent_before)), "{sent} {sent_before}");
+    assert!(received - received_before < written / 20, "{received} {received_before}");
+
+    let mut writer = world.client();
+    let writing = std::thread::spawn(move || {
+        let rounds = (3..6).flat_map(|version| places().map(move |at| (version, at)));
+        rounds.map(|(version, at)| writer.write(at, &block(version, at), 0).unwrap()).all(|error| error == 0)
+    });
+    std::thread::sleep(Duration::from_millis(30));
+    targets[2].kill();
+    server.wait_for("the loss", |status| remote(status, 2)["state"] != "connected");
+    targets[2].restart();
+    assert!(writing.join().unwrap(), "{}", server.log());
+    for at in places() {
+        assert_eq!(client.read(at, BLOCK as u32).unwrap().unwrap(), block(5, at), "at {at}");
+    }
+    server.wait_for("all members", |status| {
+        (0..4).all(|slot| {
+            status["members"][slot]["state"] == "in-sync" && remote(status, slot)["unreached_targets"] == 0
+        })
+    });
+    server.twill(&["check"]).succeeds();
+    drop(client);
+    server.stop();
+}

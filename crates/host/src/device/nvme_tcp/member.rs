@@ -13,7 +13,7 @@
 //!   comes back only by a re-add.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,9 @@ pub struct RemoteStatus {
     /// Its target makes parity together with others.
     #[serde(default)]
     pub takes_orders: bool,
+    /// Of one that does: other members whose targets its target does not reach; parity with these is made at this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreached_targets: Option<u32>,
     /// Bytes sent to its target, with all headers of NVMe/TCP.
     #[serde(default)]
     pub sent_bytes: u64,
@@ -170,6 +173,8 @@ pub(super) struct Seat {
     pub index: PeerIndex,
     /// The association on which its target knows all the others; 0: none.
     pub ready: AtomicU64,
+    /// Other members whose targets its target does not reach.
+    pub unreached: AtomicU32,
 }
 
 /// What the keeper and the shards share.
@@ -292,6 +297,7 @@ impl RemoteMember {
             reconnects: state.reconnects,
             last_error: state.last_error.clone(),
             takes_orders: self.ready_seat().is_some(),
+            unreached_targets: self.ready_seat().map(|seat| seat.unreached.load(Ordering::Relaxed)),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             received_bytes: self.received_bytes.load(Ordering::Relaxed),
         }

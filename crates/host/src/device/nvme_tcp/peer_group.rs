@@ -6,7 +6,7 @@
 //! their ops settled.
 
 use std::net::ToSocketAddrs;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -55,17 +55,6 @@ struct Member {
     told: u64,
 }
 
-/// How two targets of a group stand.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct PeerStatus {
-    /// The member's device.
-    pub member: String,
-    /// Its target takes orders.
-    pub attached: bool,
-    /// The members whose targets its target does not reach.
-    pub unreached: Vec<String>,
-}
-
 impl PeerGroup {
     /// A group of the array with this UUID; `is_up` hears whether any targets are attached.
     ///
@@ -108,28 +97,11 @@ impl PeerGroup {
             attach: Arc::clone(&self.shared.attach),
             index: PeerIndex::try_from(index).expect("at most 32"),
             ready: AtomicU64::new(0),
+            unreached: AtomicU32::new(0),
         };
         // A member that another array of this process had before keeps that seat, and is host-centric here.
         let _first = member.seat.set(seat);
         self.shared.changed.notify_all();
-    }
-
-    /// How the members' targets stand.
-    pub fn status(&self) -> Vec<PeerStatus> {
-        let members = self.shared.members.lock();
-        let present: Vec<(usize, Arc<Attached>)> =
-            members.iter().enumerate().filter_map(|(at, one)| Some((at, one.attached.upgrade()?))).collect();
-        let reaches = |from: usize, to: usize| self.shared.attach.reaches(from as PeerIndex, to as PeerIndex);
-        let of = |(at, member): &(usize, Arc<Attached>)| PeerStatus {
-            member: member.info.name.clone(),
-            attached: member.ready_seat().is_some(),
-            unreached: present
-                .iter()
-                .filter(|(other, _)| !reaches(*at, *other))
-                .map(|(_, other)| other.info.name.clone())
-                .collect(),
-        };
-        present.iter().map(of).collect()
     }
 }
 
@@ -229,6 +201,8 @@ impl Shared {
                 answer?;
                 self.members.lock()[usize::from(index)].told = list;
                 if let Some(seat) = attached.seat.get() {
+                    // Until it was asked.
+                    seat.unreached.store(members.len() as u32 - 1, Ordering::Relaxed);
                     seat.ready.store(*association, Ordering::SeqCst);
                 }
             }
@@ -243,13 +217,18 @@ impl Shared {
             let members = self.members.lock();
             members.iter().map(|one| one.handle.and(one.attached.upgrade())).collect()
         };
+        let present =
+            (0..members.len()).filter(|at| members[*at].is_some()).fold(0u32, |set, at| set | 1 << at);
         for (index, attached) in members.iter().enumerate() {
-            let index = PeerIndex::try_from(index).expect("at most 32");
             let report = match attached {
                 Some(attached) => with_association(attached, |own, _| own.fabric_report()).transpose()?,
                 None => None,
             };
-            self.attach.set_reaches(index, report.map_or(0, |report| report.reached));
+            let reached = report.map_or(0, |report| report.reached);
+            self.attach.set_reaches(PeerIndex::try_from(index).expect("at most 32"), reached);
+            if let Some(seat) = attached.as_ref().and_then(|attached| attached.seat.get()) {
+                seat.unreached.store((present & !reached & !(1 << index)).count_ones(), Ordering::Relaxed);
+            }
         }
         Ok(())
     }

@@ -1,0 +1,99 @@
+//! Network namespaces for a host and targets, joined by a bridge through links of a limited rate.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+const BRIDGE: &str = "twillfab";
+
+/// The namespaces; they go when this is dropped.
+pub struct Links {
+    targets: usize,
+}
+
+/// Where a target listens.
+pub fn address(target: usize) -> String {
+    format!("10.77.0.{}", 10 + target)
+}
+
+impl Links {
+    /// Links of `rate` Mbit/s each way.
+    pub fn new(targets: usize, rate: u32) -> Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            bail!("network namespaces need root: run it with sudo");
+        }
+        let links = Links { targets };
+        links.remove();
+        ip(&["link", "add", BRIDGE, "type", "bridge"])?;
+        ip(&["link", "set", BRIDGE, "up"])?;
+        links.connect(&links.host(), "10.77.0.1", "twfh", rate)?;
+        for target in 0..targets {
+            links.connect(&links.target(target), &address(target), &format!("twf{target}"), rate)?;
+        }
+        Ok(links)
+    }
+
+    pub fn host(&self) -> String {
+        "twillfab-host".into()
+    }
+
+    pub fn target(&self, target: usize) -> String {
+        format!("twillfab-{target}")
+    }
+
+    fn connect(&self, namespace: &str, address: &str, port: &str, rate: u32) -> Result<()> {
+        ip(&["netns", "add", namespace])?;
+        ip(&["link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace])?;
+        ip(&["link", "set", port, "master", BRIDGE, "up"])?;
+        ip(&["-n", namespace, "address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        ip(&["-n", namespace, "link", "set", "eth0", "up"])?;
+        ip(&["-n", namespace, "link", "set", "lo", "up"])?;
+        let rate = format!("{rate}mbit");
+        let shape = ["root", "tbf", "rate", &rate, "burst", "128kb", "latency", "200ms"];
+        // What goes to the namespace, and what comes from it.
+        run("tc", &[&["qdisc", "add", "dev", port], &shape[..]].concat())?;
+        let inside = ["netns", "exec", namespace, "tc", "qdisc", "add", "dev", "eth0"];
+        ip(&[&inside[..], &shape[..]].concat())
+    }
+
+    /// Bytes that the host's interface has sent and received.
+    pub fn host_bytes(&self) -> Result<(u64, u64)> {
+        // Of the other end: what that receives was sent by the host.
+        let read = |what: &str| -> Result<u64> {
+            let path = format!("/sys/class/net/twfh/statistics/{what}_bytes");
+            let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+            text.trim().parse().context(path)
+        };
+        Ok((read("rx")?, read("tx")?))
+    }
+
+    fn remove(&self) {
+        let quietly = |arguments: &[&str]| {
+            let _there_or_not =
+                Command::new("ip").args(arguments).stderr(std::process::Stdio::null()).status();
+        };
+        quietly(&["netns", "del", &self.host()]);
+        (0..self.targets).for_each(|target| quietly(&["netns", "del", &self.target(target)]));
+        quietly(&["link", "del", BRIDGE]);
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    run("ip", arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| format!("{program}, of iproute2"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {}: {}", arguments.join(" "), said.trim());
+    }
+    Ok(())
+}
