@@ -104,8 +104,7 @@ impl<'a> Rack<'a> {
         level: u32,
         mode: &'static str,
     ) -> Result<Self> {
-        // In memory, so that no drive is the limit.
-        let folder = PathBuf::from(format!("/dev/shm/twill-fabric-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("twill-fabric-{}", std::process::id()));
         let _left = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)?;
         let mut rack = Rack { links, folder, processes: Vec::new(), level, mode };
@@ -142,7 +141,8 @@ impl<'a> Rack<'a> {
                 return Ok(());
             }
             if start.elapsed() > PATIENCE {
-                bail!("the array cannot be created: see {}", self.folder.join("host.log").display());
+                let said = std::fs::read_to_string(self.folder.join("host.log")).unwrap_or_default();
+                bail!("the array cannot be created: {said}");
             }
             std::thread::sleep(Duration::from_millis(200));
         }
