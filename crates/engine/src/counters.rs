@@ -53,6 +53,8 @@ counters! {
     recovered_writes,
     /// Steps for which the adaptive policy overrode fewest reads.
     adjusted_updates,
+    /// Reads of lost chunks that came whole from the other members' targets.
+    peer_reads,
     /// Steps of stripe writes whose parity the members' targets made among themselves.
     peer_steps,
     /// Times that such a step was sent again, in part, since a message was lost.

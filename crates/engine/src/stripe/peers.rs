@@ -14,7 +14,7 @@ use super::engine::Owned;
 use super::fetch::read_without;
 use super::runner::{Method, Verdict, judge, plan_write, survived, update_by};
 use super::update::update;
-use crate::buffer::Gather;
+use crate::buffer::{Gather, Slice};
 use crate::code::chunk_set::{Chunk, ChunkSet, P, Q, data_chunk};
 use crate::code::image::Image;
 use crate::code::parity_step::encode_one;
@@ -59,6 +59,65 @@ pub(super) async fn update_by_peers<D: Device>(
         run(owned, &attach, steps, union, fua, watch).await
     };
     Some(result.await)
+}
+
+/// Reads rows of a chunk that is lost, which comes whole from one of the other members' targets: each of those sends its part there
+/// (dRAID 6.1). None: they cannot, or did not, and the host does it.
+pub(super) async fn read_by_peers<D: Device>(owned: Owned<'_, D>, lost: &Fragment) -> Option<Slice> {
+    let shared = owned.shared();
+    let is_only_one = owned.missing() == ChunkSet::one(lost.chunk) && owned.lost() == owned.missing();
+    if !is_only_one || !shared.consistency.is_plain(owned.stripe()) {
+        return None;
+    }
+    let helpers = owned.data().without(owned.missing()).or(ChunkSet::one(P));
+    let count = helpers.len();
+    // Every helper has its turn.
+    let turn = (owned.stripe().get() % u64::from(count)) as usize;
+    let reducer = helpers.iter().nth(turn).expect("one of them");
+    let bytes = lost.rows.bytes() as u64;
+    let mut attach: Option<Arc<Attach>> = None;
+    let mut participants = SmallVec::<[Participant<D>; 4]>::new();
+    for chunk in helpers.iter() {
+        let (slot, member) = (owned.slot_of(chunk), owned.port().devices.attached(owned.slot_of(chunk))?);
+        let place = member.device.peer()?.place()?;
+        let known = attach.get_or_insert_with(|| Arc::clone(&place.attach));
+        if !Arc::ptr_eq(known, &place.attach) || bytes > place.order_bytes_max {
+            return None;
+        }
+        let rows = range(owned, &member, chunk, lost.rows);
+        // P is the sum of all data, so that each part counts once.
+        let role = match chunk == reducer {
+            true => Role::Reduce {
+                base: Base::Own(1),
+                rows,
+                contributions: u8::try_from(count - 1).ok()?,
+                sink: Sink::Host,
+            },
+            false => {
+                Role::Contribute { how: How::Old, own: rows.start..rows.start, rows, to: SmallVec::new() }
+            }
+        };
+        participants.push(participant(slot, chunk, place.index, member, role, Gather::new()));
+    }
+    let attach = attach?;
+    let to = participants.iter().find(|one| one.chunk == reducer)?.index;
+    if !participants.iter().all(|one| attach.reaches(one.index, to)) {
+        return None;
+    }
+    for one in &mut participants {
+        if let Role::Contribute { to: destinations, .. } = &mut one.role {
+            destinations.push(Destination { peer: to, coefficient: 1 });
+        }
+    }
+    let op = attach.begin()?;
+    let mut step = Prepared { rows: lost.rows, base: Base::Own(1), participants };
+    let requests = first_round(&step, op.stamp(), false);
+    let data = carry_out(owned, &mut step, requests, op.stamp()).await.ok()?;
+    let read = step.participants.iter().find(|one| one.chunk == reducer)?.last.answer()?;
+    let [whole] = data.slices() else { return None };
+    let is_good =
+        read.ending == Ending::Done && whole.len() as u64 == bytes && owned.missing().contains(lost.chunk);
+    is_good.then(|| whole.clone())
 }
 
 /// A target's part in a step, and what it came to so far.
@@ -383,14 +442,14 @@ fn resend_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Reque
     requests
 }
 
-/// Waits for the answers of a round, and enters what the participants came to.
+/// Waits for the answers of a round, and enters what the participants came to. What came for the host.
 async fn carry_out<D: Device>(
     owned: Owned<'_, D>,
     step: &mut Prepared<D>,
     mut requests: Requests,
     stamp: Stamp,
-) -> Result<(), VolumeError> {
-    wait(owned, step, &mut requests, stamp).await;
+) -> Result<Gather, VolumeError> {
+    let data = wait(owned, step, &mut requests, stamp).await;
     for Request { at, is_order, waiting } in requests {
         let one = match waiting {
             Waiting::Final(one) => one,
@@ -424,7 +483,7 @@ async fn carry_out<D: Device>(
             Final::Failed | Final::Forgot => participant.last = one,
         }
     }
-    Ok(())
+    Ok(data)
 }
 
 fn start_of(role: &Role) -> u64 {
@@ -455,8 +514,13 @@ impl Waiting {
 
 /// Waits for all answers. At the first sign of trouble the participants whose orders have no answer are settled (F-I4): a reducer
 /// whose contributor failed would wait for its time limit.
-async fn wait<D: Device>(owned: Owned<'_, D>, step: &Prepared<D>, requests: &mut [Request], stamp: Stamp) {
-    let mut is_troubled = false;
+async fn wait<D: Device>(
+    owned: Owned<'_, D>,
+    step: &Prepared<D>,
+    requests: &mut [Request],
+    stamp: Stamp,
+) -> Gather {
+    let (mut is_troubled, mut data) = (false, Gather::new());
     poll_fn(|context| {
         loop {
             let (mut is_pending, mut any_new, was_troubled) = (false, false, is_troubled);
@@ -468,7 +532,14 @@ async fn wait<D: Device>(owned: Owned<'_, D>, step: &Prepared<D>, requests: &mut
                     Waiting::Final(_) | Waiting::Needed(_) => continue,
                 };
                 let next = match answering.as_mut().poll(context) {
-                    Poll::Ready(answered) => heard(owned, participant.slot, answered, is_question),
+                    Poll::Ready(mut answered) => {
+                        if let Ok(answered) = &mut answered
+                            && !answered.data.is_empty()
+                        {
+                            data = std::mem::take(&mut answered.data);
+                        }
+                        heard(owned, participant.slot, answered, is_question)
+                    }
                     // The answer to the question is the order's, too.
                     Poll::Pending if is_troubled && !is_question => None,
                     Poll::Pending => {
@@ -490,6 +561,7 @@ async fn wait<D: Device>(owned: Owned<'_, D>, step: &Prepared<D>, requests: &mut
         }
     })
     .await;
+    data
 }
 
 /// What a participant's answer says. None: its order was under way when the connection was lost, and it is to be asked.

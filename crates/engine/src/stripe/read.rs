@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::avoid::read_avoiding;
 use super::engine::ParityEngine;
 use super::fetch::read_owned;
+use super::peers::read_by_peers;
 use crate::buffer::{Gather, Slice};
 use crate::code::rows::{ChunkPiece, Fragment, first_piece, pieces};
 use crate::device::Device;
@@ -128,5 +129,13 @@ async fn read_lost<D: Device>(
     fragments: &[Fragment],
 ) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
     let claim = engine.claim(stripe).await;
-    read_owned(engine.owned(&claim), fragments).await
+    let owned = engine.owned(&claim);
+    if engine.has_peers()
+        && let [only] = fragments
+        && let Some(contents) = Box::pin(read_by_peers(owned, only)).await
+    {
+        owned.port().counters().peer_reads.add(1);
+        return Ok(SmallVec::from_iter([contents]));
+    }
+    read_owned(owned, fragments).await
 }

@@ -27,7 +27,13 @@ impl PeerMember for RemoteDevice {
         let member = self.member();
         let sqe = to_wire(&order, member.shape.block_log2).encode(member.address.namespace);
         let is_volatile = !order.fua;
-        let command = VendorCommand { sqe, data, bytes_in: 0, may_repeat: false, is_volatile };
+        let bytes_in = match &order.role {
+            Role::Reduce { rows, sink: Sink::Host, .. } => {
+                u32::try_from(rows.end - rows.start).expect("at most what an order may have")
+            }
+            _ => 0,
+        };
+        let command = VendorCommand { sqe, data, bytes_in, may_repeat: false, is_volatile };
         let done = self.send("order", command);
         Box::pin(async move { answered(done.await.map_err(NoAnswer::Device)?) })
     }
