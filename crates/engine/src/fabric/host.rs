@@ -12,6 +12,12 @@ use super::order::{Answer, Base, Ending, Op, PEERS_MAX, PeerIndex, Stamp};
 /// at the targets; beyond this many stripes are written host-centric until it has ended.
 pub const OPS_WINDOW: u64 = 1024;
 
+/// Most ops at a time: as many commands as a queue between two targets has. A contribution that waits for a sum keeps its command,
+/// and two full queues would wait for each other (F-I10).
+pub const OPS_OPEN_MAX: usize = 120;
+
+const _: () = assert!((OPS_OPEN_MAX as u64) < OPS_WINDOW);
+
 /// The time that a host has an array's targets work together, from one attach to the next.
 #[derive(Debug)]
 pub struct Attach {
@@ -41,7 +47,7 @@ impl Attach {
         let mut ops = self.ops.lock();
         let op = ops.next;
         let lowest = ops.open.first().copied().unwrap_or(op);
-        if op - lowest >= OPS_WINDOW {
+        if op - lowest >= OPS_WINDOW || ops.open.len() >= OPS_OPEN_MAX {
             return None;
         }
         ops.next += 1;
@@ -183,6 +189,8 @@ mod tests {
         drop(first);
         let next = attach.begin().expect("the window is open again").stamp();
         assert_eq!((next.op.0, next.lowest), (last.0 + 1, next.op));
+        let open: Vec<OpenOp> = std::iter::from_fn(|| attach.begin()).collect();
+        assert_eq!(open.len(), OPS_OPEN_MAX);
     }
 
     #[test]

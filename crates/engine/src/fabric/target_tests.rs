@@ -82,6 +82,8 @@ struct Faults {
     drive: u64,
     limit: u64,
     settle: u64,
+    /// A contribution arrives twice.
+    twice: u64,
 }
 
 impl World {
@@ -258,6 +260,11 @@ impl World {
                 self.act(at, Input::Settle { stamp, how, token });
             }
             Event::Contribution { from, to, destination, part, data, cut } => {
+                if self.happens(self.faults.twice) {
+                    // A copy whose answer nobody waits for.
+                    let (part, data, cut) = (part.clone(), data.clone(), u32::MAX);
+                    self.events.push_back(Event::Contribution { from, to, destination, part, data, cut });
+                }
                 let token = Token::Peer { contributor: from, op: part.stamp.op, destination, cut };
                 self.act(to, Input::Contribution { contribution: part, data: data.into(), token });
             }
@@ -469,7 +476,7 @@ fn history(seed: u64, data: usize, parity: usize, routine: Routine, faults: Faul
     last
 }
 
-const CALM: Faults = Faults { cut: 0, lost_order: 0, drive: 0, limit: 0, settle: 0 };
+const CALM: Faults = Faults { cut: 0, lost_order: 0, drive: 0, limit: 0, settle: 0, twice: 0 };
 
 #[test]
 fn without_faults_every_order_of_events_ends_done() {
@@ -487,10 +494,11 @@ fn with_faults_the_verdict_is_true_and_nothing_comes_late() {
     let mut verdicts = [0; 5];
     let kinds = [
         Faults { settle: 40, ..CALM },
+        Faults { twice: 300, ..CALM },
         Faults { cut: 60, limit: 20, ..CALM },
         Faults { lost_order: 150, limit: 20, ..CALM },
         Faults { drive: 80, limit: 20, ..CALM },
-        Faults { cut: 30, lost_order: 50, drive: 30, limit: 100, settle: 10 },
+        Faults { cut: 30, lost_order: 50, drive: 30, limit: 100, settle: 10, twice: 50 },
     ];
     for seed in 0..6_000 {
         for faults in kinds {
@@ -526,4 +534,39 @@ fn a_retired_op_and_one_that_was_aborted_before_it_came_do_nothing() {
     world.events.extend(orders);
     while world.step() {}
     assert_eq!(world.drives, before);
+}
+
+/// A host that has lost its right changes nothing more, but for what a drive is writing already, which ends in order (F-I6).
+#[test]
+fn once_all_is_aborted_nothing_begins() {
+    let mut begun = 0;
+    for seed in 0..4_000 {
+        let mut world = World::new(3, 2, seed, CALM);
+        let new = vec![seed as u8; CHUNK];
+        let routine = if seed % 2 == 0 { Routine::Delta } else { Routine::Reconstruct };
+        world.begin(&[(0, new.clone()), (1, new)], routine);
+        for _ in 0..world.draw(40) {
+            world.step();
+        }
+        let writing = |world: &World| -> BTreeSet<usize> {
+            let at = |event: &Event| if let Event::Write(at, ..) = event { Some(*at) } else { None };
+            world.events.iter().filter_map(at).collect()
+        };
+        let before = writing(&world);
+        begun += before.len();
+        // The gate refuses orders that come later.
+        world.events.retain(|event| !matches!(event, Event::Order(..)));
+        for at in 0..world.targets.len() {
+            let mut effects = Effects::new();
+            world.targets[at].abort_all(&mut effects);
+            assert!(
+                effects.iter().all(|effect| matches!(effect, Effect::Answer { .. })),
+                "seed {seed}: an abort only answers"
+            );
+        }
+        while world.step() {
+            assert!(writing(&world).is_subset(&before), "seed {seed}: a write begins");
+        }
+    }
+    assert!(begun > 500, "writes were at work: {begun}");
 }

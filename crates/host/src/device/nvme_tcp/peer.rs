@@ -26,7 +26,7 @@ impl PeerMember for RemoteDevice {
     fn order(&self, order: Order, data: Gather) -> Answering {
         let member = self.member();
         let sqe = to_wire(&order, member.shape.block_log2).encode(member.address.namespace);
-        let is_volatile = !order.fua;
+        let is_volatile = writes(&order.role) && !order.fua;
         let bytes_in = match &order.role {
             Role::Reduce { rows, sink: Sink::Host, .. } => {
                 u32::try_from(rows.end - rows.start).expect("at most what an order may have")
@@ -51,6 +51,14 @@ impl PeerMember for RemoteDevice {
         let command = VendorCommand { sqe, data: Gather::new(), bytes_in: 0, may_repeat, is_volatile: true };
         let done = self.send("settle", command);
         Box::pin(async move { answered(done.await.map_err(NoAnswer::Device)?) })
+    }
+}
+
+/// Whether an order changes what is on the drive.
+fn writes(role: &Role) -> bool {
+    match role {
+        Role::Contribute { own, .. } => !own.is_empty(),
+        Role::Reduce { sink, .. } => *sink == Sink::Drive,
     }
 }
 
