@@ -81,7 +81,9 @@ pub(super) async fn read_by_peers<D: Device>(owned: Owned<'_, D>, lost: &Fragmen
         let (slot, member) = (owned.slot_of(chunk), owned.port().devices.attached(owned.slot_of(chunk))?);
         let place = member.device.peer()?.place()?;
         let known = attach.get_or_insert_with(|| Arc::clone(&place.attach));
-        if !Arc::ptr_eq(known, &place.attach) || bytes > place.order_bytes_max {
+        // A target does not know which of its places the bad-block log lists.
+        let is_bad = owned.port().is_bad(&owned.read_of(&Fragment { chunk, rows: lost.rows }));
+        if !Arc::ptr_eq(known, &place.attach) || bytes > place.order_bytes_max || is_bad {
             return None;
         }
         let rows = range(owned, &member, chunk, lost.rows);
@@ -243,6 +245,14 @@ async fn run<D: Device>(
 ) -> Result<(), VolumeError> {
     let ends = join_all(steps.iter_mut().map(|step| Box::pin(run_step(owned, attach, step, fua)))).await;
     // Ops stay open until what they left is mended: only then may their numbers be retired (F-I3).
+    // Until parity is made again nothing is reconstructed of it, neither what a member cannot read. Known before any step is mended:
+    // a step that waits for the redo log to come into force must not have it cover for one that is half done.
+    let is_half_done =
+        |(_, end): &(_, Result<Mend, VolumeError>)| !matches!(end, Ok(Mend::Nothing | Mend::Again));
+    let any_half_done = ends.iter().any(is_half_done);
+    if any_half_done {
+        owned.suspect("the targets of its members made a part of a write, and not the rest");
+    }
     let mut result = Ok(());
     for (step, (_ops, end)) in steps.iter().zip(&ends) {
         let mended = match end {
@@ -253,7 +263,7 @@ async fn run<D: Device>(
     }
     result?;
     // Parity agrees in the rows of every step, and not before.
-    if ends.iter().any(|(_, end)| matches!(end, Ok(Mend::Reconstruct))) {
+    if any_half_done {
         owned.trust();
     }
     survived(owned)
@@ -276,14 +286,10 @@ async fn mend_by_host<D: Device>(
     match how {
         Mend::Data => write_rest(owned, step, fua).await,
         Mend::Again => update(owned, &union, Image::default(), fua, watch).await,
-        _ => {
-            // Until parity is made again nothing is reconstructed of it, neither what a member cannot read.
-            owned.suspect("the targets of its members made a part of a write, and not the rest");
-            match applied_parity(step) {
-                Some(applied) => follow_parity(owned, step, applied, fua).await,
-                None => update_by(owned, Method::Reconstruct, &union, Image::default(), fua, watch).await,
-            }
-        }
+        _ => match applied_parity(step) {
+            Some(applied) => follow_parity(owned, step, applied, fua).await,
+            None => update_by(owned, Method::Reconstruct, &union, Image::default(), fua, watch).await,
+        },
     }
 }
 
