@@ -193,7 +193,7 @@ impl<T> Contributor<T> {
         }
     }
 
-    /// What has not begun is not begun any more.
+    /// Cancels the steps that have not begun.
     pub fn abort(&mut self, effects: &mut Effects<T>) {
         if self.stage == Stage::Final {
             return;

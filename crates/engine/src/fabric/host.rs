@@ -35,7 +35,7 @@ struct Ops {
 }
 
 impl Attach {
-    /// An attach whose targets reach nobody yet.
+    /// An attach for which no target has yet reported a connection to a peer.
     #[must_use]
     pub fn new(serial: u64) -> Self {
         let reaches = std::array::from_fn(|_| AtomicU32::new(0));
@@ -55,7 +55,7 @@ impl Attach {
         Some(OpenOp { attach: Arc::clone(self), stamp: Stamp { op: Op(op), lowest: Op(lowest) } })
     }
 
-    /// What a peer was told of those that it reaches.
+    /// Records which other peers a peer reports that it reaches.
     pub fn set_reaches(&self, from: PeerIndex, peers: u32) {
         self.reaches[usize::from(from)].store(peers, Ordering::Release);
     }

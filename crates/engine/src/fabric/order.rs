@@ -119,7 +119,7 @@ pub struct Contribution {
 /// What a host asks about an op whose answer it lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settle {
-    /// What has not begun is never done; what has begun is waited for.
+    /// A step that has not begun is cancelled; one that has begun is waited for.
     Abort,
     /// Waits for the end of what was ordered.
     Ask,

@@ -3,8 +3,8 @@
 //! The driver carries effects out in order and puts their results in; everything between is here. Orders, contributions, answers
 //! of the drive and questions of the host may come in any order.
 //!
-//! Memory: an entry for each op that is not retired, at most as many as a host has open; contents only while a drive or a peer
-//! works on them.
+//! Memory: an entry for each op that is not retired, at most as many as a host has open. A difference is kept until its op is
+//! retired, other contents only while a drive or a peer works on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -261,7 +261,7 @@ impl World {
             }
             Event::Contribution { from, to, destination, part, data, cut } => {
                 if self.happens(self.faults.twice) {
-                    // A copy whose answer nobody waits for.
+                    // A repeated contribution: its answer is ignored.
                     let (part, data, cut) = (part.clone(), data.clone(), u32::MAX);
                     self.events.push_back(Event::Contribution { from, to, destination, part, data, cut });
                 }

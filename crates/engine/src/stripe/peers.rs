@@ -417,7 +417,7 @@ fn ordered<D: Device>(at: usize, one: &Participant<D>, role: Role, stamp: Stamp,
     Request { at, is_order: true, waiting: Waiting::Order(one.peer().order(order, one.data.clone())) }
 }
 
-/// The reducers that did not apply the op get what is kept of it, and what has not begun is ordered anew.
+/// The reducers that did not apply the op get what is kept of it, and steps that never began are ordered again.
 fn resend_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Requests {
     let is_wanting = |one: &Participant<D>| {
         one.part() == Part::Reduce && one.last.answer().is_some_and(|answer| !answer.outcome.applied)

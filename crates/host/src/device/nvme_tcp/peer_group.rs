@@ -138,7 +138,7 @@ impl Shared {
         (self.is_up)(false);
     }
 
-    /// Attaches what was connected anew, tells all of it, and asks who reaches whom.
+    /// Attaches members that connected again, sends each target the list of members, and asks which of them it reaches.
     fn look(&self, list: &mut u64) -> Result<(), ConnectError> {
         let mut failed = Ok(());
         let count = self.members.lock().len();
@@ -234,7 +234,7 @@ impl Shared {
     }
 }
 
-/// What a target is told of a member. None: its address has no number now.
+/// The entry for a member in the list sent to a target. None while its address cannot be resolved.
 fn entry(member: &Attached, handle: Option<(u64, u32)>, shift_bytes: i64) -> Option<AttachMember> {
     let portal = &member.address.portal;
     let address = (portal.host.as_str(), portal.port).to_socket_addrs().ok()?.next()?.ip();
