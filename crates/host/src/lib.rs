@@ -12,6 +12,7 @@ pub mod busy;
 pub mod call;
 pub mod device;
 pub mod export;
+mod fabric_wire;
 pub mod machine;
 mod receiver;
 #[allow(unsafe_code)]

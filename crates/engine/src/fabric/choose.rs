@@ -48,7 +48,7 @@ pub enum HostCentric {
 /// # Errors
 /// Why the host does it.
 pub fn choose(step: &Step, shape: Shape, missing: ChunkSet) -> Result<StepParts, HostCentric> {
-    let data = ChunkSet::first(shape.data);
+    let data = shape.data_set();
     if step.written == data {
         return Err(HostCentric::Whole);
     }

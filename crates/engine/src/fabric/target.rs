@@ -63,9 +63,7 @@ impl<T> Target<T> {
                 match self.ops.get_mut(&op) {
                     Some(Entry::Contributor(one)) => one.was_written(result, effects),
                     Some(Entry::Reducer(one)) => one.was_written(result, effects),
-                    _ => {
-                        unreachable!("an op is kept while the drive writes for it")
-                    }
+                    _ => unreachable!("an op is kept while the drive writes for it"),
                 }
                 op
             }

@@ -70,64 +70,84 @@ pub(super) async fn read_by_peers<D: Device>(owned: Owned<'_, D>, lost: &Fragmen
         return None;
     }
     let helpers = owned.data().without(owned.missing()).or(ChunkSet::one(P));
-    let count = helpers.len();
-    // Every helper has its turn.
-    let turn = (owned.stripe().get() % u64::from(count)) as usize;
-    let reducer = helpers.iter().nth(turn).expect("one of them");
-    let bytes = lost.rows.bytes() as u64;
-    let mut attach: Option<Arc<Attach>> = None;
-    let mut participants = SmallVec::<[Participant<D>; 4]>::new();
-    for chunk in helpers.iter() {
-        let (slot, member) = (owned.slot_of(chunk), owned.port().devices.attached(owned.slot_of(chunk))?);
-        let place = member.device.peer()?.place()?;
-        let known = attach.get_or_insert_with(|| Arc::clone(&place.attach));
-        // A target does not know which of its places the bad-block log lists.
-        let is_bad = owned.port().is_bad(&owned.read_of(&Fragment { chunk, rows: lost.rows }));
-        if !Arc::ptr_eq(known, &place.attach) || bytes > place.order_bytes_max || is_bad {
-            return None;
-        }
-        let rows = range(owned, &member, chunk, lost.rows);
-        // P is the sum of all data, so that each part counts once.
-        let role = match chunk == reducer {
-            true => Role::Reduce {
-                base: Base::Own(1),
-                rows,
-                contributions: u8::try_from(count - 1).ok()?,
-                sink: Sink::Host,
-            },
-            false => {
-                Role::Contribute { how: How::Old, own: rows.start..rows.start, rows, to: SmallVec::new() }
-            }
-        };
-        participants.push(participant(slot, chunk, place.index, member, role, Gather::new()));
-    }
-    let attach = attach?;
-    let to = participants.iter().find(|one| one.chunk == reducer)?.index;
-    if !participants.iter().all(|one| attach.reaches(one.index, to)) {
+    // A target does not know which of its places the bad-block log lists.
+    let is_bad = |chunk| owned.port().is_bad(&owned.read_of(&Fragment { chunk, rows: lost.rows }));
+    if helpers.iter().any(is_bad) {
         return None;
     }
-    for one in &mut participants {
-        if let Role::Contribute { to: destinations, .. } = &mut one.role {
-            destinations.push(Destination { peer: to, coefficient: 1 });
-        }
+    let contributions = u8::try_from(helpers.len() - 1).ok()?;
+    // Every helper has its turn.
+    let turn = (owned.stripe().get() % u64::from(helpers.len())) as usize;
+    let chosen = helpers.iter().nth(turn).expect("one of them");
+    let (bytes, mut attach) = (lost.rows.bytes() as u64, None);
+    let reducer = place_of(owned, &mut attach, chosen, bytes)?;
+    // P is the sum of all data, so that each part counts once.
+    let to = Destination { peer: reducer.index, coefficient: 1 };
+    let rows = reducer.range(owned, lost.rows);
+    let reduce = Role::Reduce { base: Base::Own(1), rows, contributions, sink: Sink::Host };
+    let mut participants = SmallVec::<[Participant<D>; 4]>::new();
+    participants.push(reducer.takes(reduce, Gather::new()));
+    for chunk in helpers.without(ChunkSet::one(chosen)).iter() {
+        let place = place_of(owned, &mut attach, chunk, bytes)?;
+        let rows = place.range(owned, lost.rows);
+        let to = SmallVec::from_slice(&[to]);
+        let role = Role::Contribute { how: How::Old, own: rows.start..rows.start, rows, to };
+        participants.push(place.takes(role, Gather::new()));
+    }
+    let attach = attach?;
+    if !participants.iter().all(|one| attach.reaches(one.place.index, to.peer)) {
+        return None;
     }
     let op = attach.begin()?;
     let mut step = Prepared { rows: lost.rows, base: Base::Own(1), participants };
     let requests = first_round(&step, op.stamp(), false);
     let data = carry_out(owned, &mut step, requests, op.stamp()).await.ok()?;
-    let read = step.participants.iter().find(|one| one.chunk == reducer)?.last.answer()?;
+    let read = step.participants[0].last.answer()?;
     let [whole] = data.slices() else { return None };
     let is_good =
         read.ending == Ending::Done && whole.len() as u64 == bytes && owned.missing().contains(lost.chunk);
     is_good.then(|| whole.clone())
 }
 
+/// Where a chunk is, at a member whose target takes orders.
+struct ChunkPlace<D> {
+    chunk: Chunk,
+    slot: Slot,
+    member: Rc<Attached<D>>,
+    index: PeerIndex,
+}
+
+/// Where a chunk is. None: its target takes no orders of this attach, or none as large.
+fn place_of<D: Device>(
+    owned: Owned<'_, D>,
+    attach: &mut Option<Arc<Attach>>,
+    chunk: Chunk,
+    bytes: u64,
+) -> Option<ChunkPlace<D>> {
+    let slot = owned.slot_of(chunk);
+    let member = owned.port().devices.attached(slot)?;
+    let place = member.device.peer()?.place()?;
+    let is_same = Arc::ptr_eq(attach.get_or_insert_with(|| Arc::clone(&place.attach)), &place.attach);
+    let index = place.index;
+    (is_same && bytes <= place.order_bytes_max).then_some(ChunkPlace { chunk, slot, member, index })
+}
+
+impl<D: Device> ChunkPlace<D> {
+    /// Rows of the chunk on its device.
+    fn range(&self, owned: Owned<'_, D>, rows: Rows) -> std::ops::Range<u64> {
+        let bytes = owned.bytes_of(&Fragment { chunk: self.chunk, rows });
+        self.member.on_device(bytes.start).get()..self.member.on_device(bytes.end).get()
+    }
+
+    fn takes(self, role: Role, data: Gather) -> Participant<D> {
+        let last = Final::Answered(Answer::nothing(Ending::NeverSeen));
+        Participant { place: self, role, data, last, keeps: None }
+    }
+}
+
 /// A target's part in a step, and what it came to so far.
 struct Participant<D> {
-    slot: Slot,
-    chunk: Chunk,
-    index: PeerIndex,
-    member: Rc<Attached<D>>,
+    place: ChunkPlace<D>,
     role: Role,
     data: Gather,
     last: Final,
@@ -137,7 +157,7 @@ struct Participant<D> {
 
 impl<D: Device> Participant<D> {
     fn peer(&self) -> &dyn PeerMember {
-        self.member.device.peer().expect("it was asked when the step was prepared")
+        self.place.member.device.peer().expect("it was asked when the step was prepared")
     }
 
     fn part(&self) -> Part {
@@ -163,14 +183,7 @@ fn prepare<D: Device>(
     union: &Union,
     steps: &[StepParts],
 ) -> Option<(Arc<Attach>, Steps<D>)> {
-    let mut attach: Option<Arc<Attach>> = None;
-    let mut place = |chunk: Chunk, bytes: u64| -> Option<(Slot, Rc<Attached<D>>, PeerIndex)> {
-        let slot = owned.slot_of(chunk);
-        let member = owned.port().devices.attached(slot)?;
-        let place = member.device.peer()?.place()?;
-        let is_one = Arc::ptr_eq(attach.get_or_insert_with(|| Arc::clone(&place.attach)), &place.attach);
-        (is_one && bytes <= place.order_bytes_max).then_some((slot, member, place.index))
-    };
+    let mut attach = None;
     let mut prepared = Steps::new();
     let mut pairs = SmallVec::<[(PeerIndex, PeerIndex); 8]>::new();
     for step in steps {
@@ -178,17 +191,17 @@ fn prepare<D: Device>(
         let mut participants = SmallVec::new();
         let mut reducers = SmallVec::<[(Chunk, PeerIndex); 2]>::new();
         for &chunk in &step.parity {
-            let (slot, member, index) = place(chunk, bytes)?;
-            let rows = range(owned, &member, chunk, step.rows);
+            let place = place_of(owned, &mut attach, chunk, bytes)?;
+            let rows = place.range(owned, step.rows);
             let contributions = u8::try_from(step.parts.len()).ok()?;
             let role = Role::Reduce { base: step.base, rows, contributions, sink: Sink::Drive };
-            reducers.push((chunk, index));
-            participants.push(participant(slot, chunk, index, member, role, Gather::new()));
+            reducers.push((chunk, place.index));
+            participants.push(place.takes(role, Gather::new()));
         }
         for part in &step.parts {
-            let (slot, member, index) = place(part.chunk, bytes)?;
-            pairs.extend(reducers.iter().map(|(_, reducer)| (index, *reducer)));
-            let rows = range(owned, &member, part.chunk, step.rows);
+            let place = place_of(owned, &mut attach, part.chunk, bytes)?;
+            pairs.extend(reducers.iter().map(|(_, reducer)| (place.index, *reducer)));
+            let rows = place.range(owned, step.rows);
             let own = if part.is_written { rows.clone() } else { rows.start..rows.start };
             let to = reducers.iter().map(|&(parity, peer)| Destination {
                 peer,
@@ -196,22 +209,12 @@ fn prepare<D: Device>(
             });
             let role = Role::Contribute { how: part.how, own, rows, to: to.collect() };
             let data = if part.how == How::Old { Gather::new() } else { union.gather(part.chunk, step.rows) };
-            participants.push(participant(slot, part.chunk, index, member, role, data));
+            participants.push(place.takes(role, data));
         }
         prepared.push(Prepared { rows: step.rows, base: step.base, participants });
     }
     let attach = attach?;
     pairs.iter().all(|&(from, to)| attach.reaches(from, to)).then_some((attach, prepared))
-}
-
-fn range<D: Device>(
-    owned: Owned<'_, D>,
-    member: &Attached<D>,
-    chunk: Chunk,
-    rows: Rows,
-) -> std::ops::Range<u64> {
-    let bytes = owned.bytes_of(&Fragment { chunk, rows });
-    member.on_device(bytes.start).get()..member.on_device(bytes.end).get()
 }
 
 /// What a data chunk is multiplied by in a parity chunk.
@@ -220,18 +223,6 @@ fn coefficient<D: Device>(owned: Owned<'_, D>, chunk: Chunk, parity: Chunk) -> u
         P => 1,
         _ => parity::coefficient(owned.geometry().syndrome_index(owned.stripe(), u32::from(chunk)) as usize),
     }
-}
-
-fn participant<D>(
-    slot: Slot,
-    chunk: Chunk,
-    index: PeerIndex,
-    member: Rc<Attached<D>>,
-    role: Role,
-    data: Gather,
-) -> Participant<D> {
-    let last = Final::Answered(Answer::nothing(Ending::NeverSeen));
-    Participant { slot, chunk, index, member, role, data, last, keeps: None }
 }
 
 /// Has every step carried out, side by side, and mends what was not.
@@ -244,16 +235,16 @@ async fn run<D: Device>(
     watch: impl Watch,
 ) -> Result<(), VolumeError> {
     let ends = join_all(steps.iter_mut().map(|step| Box::pin(run_step(owned, attach, step, fua)))).await;
-    // Ops stay open until what they left is mended: only then may their numbers be retired (F-I3).
-    // Until parity is made again nothing is reconstructed of it, neither what a member cannot read. Known before any step is mended:
-    // a step that waits for the redo log to come into force must not have it cover for one that is half done.
     let is_half_done =
         |(_, end): &(_, Result<Mend, VolumeError>)| !matches!(end, Ok(Mend::Nothing | Mend::Again));
     let any_half_done = ends.iter().any(is_half_done);
+    // Before any step is mended: mending one may wait for the redo log to come into force, which must not cover for another that is
+    // half done. Nothing is reconstructed of a suspect stripe's parity, neither what a member cannot read.
     if any_half_done {
         owned.suspect("the targets of its members made a part of a write, and not the rest");
     }
     let mut result = Ok(());
+    // F-I3: ops are open until what they left is mended; only then may their numbers be retired.
     for (step, (_ops, end)) in steps.iter().zip(&ends) {
         let mended = match end {
             Ok(how) => mend_by_host(owned, *how, step, union, fua, watch).await,
@@ -308,7 +299,7 @@ async fn write_rest<D: Device>(
         .participants
         .iter()
         .filter(is_missing)
-        .map(|one| owned.write_of(one.chunk, step.rows.start, one.data.clone()))
+        .map(|one| owned.write_of(one.place.chunk, step.rows.start, one.data.clone()))
         .collect();
     let results = owned.port().write(&writes, fua).await;
     judge(owned, step.rows, Verdict::of(results), std::iter::empty()).await
@@ -319,7 +310,7 @@ fn applied_parity<D: Device>(step: &Prepared<D>) -> Option<Chunk> {
     let mut reducers = step.participants.iter().filter(|one| one.part() == Part::Reduce);
     let is_applied = |one: &&Participant<D>| one.last.answer().is_some_and(|answer| answer.outcome.applied);
     let (applied, other) = (reducers.clone().find(is_applied)?, reducers.find(|one| !is_applied(one))?);
-    (applied.chunk != other.chunk).then_some(applied.chunk)
+    (applied.place.chunk != other.place.chunk).then_some(applied.place.chunk)
 }
 
 /// One parity tells of the new contents, and the other is to: the data is written, what is lost comes of the first, and the
@@ -423,7 +414,7 @@ fn resend_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Reque
         one.part() == Part::Reduce && one.last.answer().is_some_and(|answer| !answer.outcome.applied)
     };
     let wanting: SmallVec<[PeerIndex; 2]> =
-        step.participants.iter().filter(|one| is_wanting(one)).map(|one| one.index).collect();
+        step.participants.iter().filter(|one| is_wanting(one)).map(|one| one.place.index).collect();
     let mut requests = Requests::new();
     for (at, one) in step.participants.iter().enumerate() {
         match (&one.role, one.keeps) {
@@ -474,7 +465,7 @@ async fn carry_out<D: Device>(
                     bytes: step.rows.bytes() as u64,
                     errno: 0,
                 };
-                participant.last = match owned.port().give_up(participant.slot, &error) {
+                participant.last = match owned.port().give_up(participant.place.slot, &error) {
                     MemberError::Request(error) => return Err(error),
                     MemberError::Gone | MemberError::Unreadable => Final::Failed,
                 };
@@ -544,7 +535,7 @@ async fn wait<D: Device>(
                         {
                             data = std::mem::take(&mut answered.data);
                         }
-                        heard(owned, participant.slot, answered, is_question)
+                        heard(owned, participant.place.slot, answered, is_question)
                     }
                     // The answer to the question is the order's, too.
                     Poll::Pending if is_troubled && !is_question => None,

@@ -95,10 +95,7 @@ pub struct RemoteStatus {
     pub reconnects: u64,
     /// The last thing that went wrong.
     pub last_error: Option<String>,
-    /// Its target makes parity together with others.
-    #[serde(default)]
-    pub takes_orders: bool,
-    /// Of one that does: other members whose targets its target does not reach; parity with these is made at this host.
+    /// If its target makes parity together with others: other members whose targets its target does not reach; parity with these is made at this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreached_targets: Option<u32>,
     /// Bytes sent to its target, with all headers of NVMe/TCP.
@@ -296,7 +293,6 @@ impl RemoteMember {
             time_limit_ms: self.options.time_limit.as_millis() as u64,
             reconnects: state.reconnects,
             last_error: state.last_error.clone(),
-            takes_orders: self.ready_seat().is_some(),
             unreached_targets: self.ready_seat().map(|seat| seat.unreached.load(Ordering::Relaxed)),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             received_bytes: self.received_bytes.load(Ordering::Relaxed),

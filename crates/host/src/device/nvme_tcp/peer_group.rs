@@ -52,7 +52,7 @@ struct Member {
     /// Its association, and what its target calls the attach.
     handle: Option<(u64, u32)>,
     /// The list of members that its target knows.
-    told: u64,
+    known_list: u64,
 }
 
 impl PeerGroup {
@@ -80,7 +80,7 @@ impl PeerGroup {
         if members.iter().any(|one| Weak::ptr_eq(&one.attached, &Arc::downgrade(member))) {
             return;
         }
-        let new = Member { attached: Arc::downgrade(member), data_offset, handle: None, told: 0 };
+        let new = Member { attached: Arc::downgrade(member), data_offset, handle: None, known_list: 0 };
         let gone = members.iter().position(|one| one.attached.strong_count() == 0);
         let index = match gone {
             Some(index) => {
@@ -179,13 +179,13 @@ impl Shared {
             let members = self.members.lock();
             members
                 .iter()
-                .map(|one| (one.attached.upgrade(), one.data_offset, one.handle, one.told))
+                .map(|one| (one.attached.upgrade(), one.data_offset, one.handle, one.known_list))
                 .collect()
         };
         let mut any = false;
-        for (index, (attached, data_offset, handle, told)) in members.iter().enumerate() {
+        for (index, (attached, data_offset, handle, known_list)) in members.iter().enumerate() {
             let (Some(attached), Some((association, _))) = (attached, handle) else { continue };
-            if *told != list {
+            if *known_list != list {
                 let of = |(other, offset, handle, _): &(Option<Arc<Attached>>, DeviceOffset, _, _)| {
                     let shift = offset.get().cast_signed() - data_offset.get().cast_signed();
                     entry(other.as_deref().unwrap_or(attached), *handle, shift)
@@ -199,7 +199,7 @@ impl Shared {
                     continue;
                 };
                 answer?;
-                self.members.lock()[usize::from(index)].told = list;
+                self.members.lock()[usize::from(index)].known_list = list;
                 if let Some(seat) = attached.seat.get() {
                     // Until it was asked.
                     seat.unreached.store(members.len() as u32 - 1, Ordering::Relaxed);

@@ -16,5 +16,4 @@ pub(super) mod attach_command;
 pub(super) mod command;
 pub(super) mod peers;
 mod site;
-mod translate;
 mod within;

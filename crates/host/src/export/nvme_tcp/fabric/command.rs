@@ -18,8 +18,8 @@ use super::super::gate::Gate;
 use super::super::link::Link;
 use super::attach::Attach;
 use super::site::Site;
-use super::translate::{bytes, completion, order, stamp, status};
 use crate::call::Reply;
+use crate::fabric_wire::{answer_to_wire, bytes, order_from_wire, stamp_from_wire, status_of};
 
 /// A command of the fabric, checked against its namespace.
 pub(in super::super) struct FabricCommand {
@@ -139,7 +139,7 @@ impl FabricCommand {
         let shift = self.shape.block_shift;
         let data = if is_zeroes(ordered) { zeroes(&bytes(ordered.rows, shift)) } else { data };
         let (token, answered) = Reply::new(gate.shard.index);
-        site.give(Input::Order { order: order(ordered, shift), data, token })?;
+        site.give(Input::Order { order: order_from_wire(ordered, shift), data, token })?;
         let (link, own) = (Rc::clone(link), returned_rows(ordered).map(|own| bytes(own, shift)));
         gate.shard.executor.spawn(async move {
             let own = match own {
@@ -152,7 +152,7 @@ impl FabricCommand {
             let Ok(answered) = answered else {
                 return link.answer(slot, Status::INTERNAL_ERROR, 0, Gather::new());
             };
-            let (mut status, value) = completion(answered.answer);
+            let (mut status, value) = answer_to_wire(answered.answer);
             let mut data = Gather::new();
             match own {
                 _ if !status.is_success() => {}
@@ -182,7 +182,7 @@ impl FabricCommand {
         let attach = found.ok_or(Status::NO_ATTACH)?;
         let rows = bytes(Blocks { slba: peer.slba, blocks: peer.blocks }, self.shape.block_shift);
         let contribution = Contribution {
-            stamp: stamp(peer.op),
+            stamp: stamp_from_wire(peer.op),
             from: peer.member,
             rows,
             when_complete: peer.answer_when_complete,
@@ -192,7 +192,7 @@ impl FabricCommand {
         let link = Rc::clone(link);
         gate.shard.executor.spawn(async move {
             let ending = answered.await.map(|answered| answered.answer.ending);
-            link.answer(slot, ending.map_or(Status::INTERNAL_ERROR, status), 0, Gather::new());
+            link.answer(slot, ending.map_or(Status::INTERNAL_ERROR, status_of), 0, Gather::new());
         });
         Ok(())
     }
@@ -217,13 +217,17 @@ impl FabricCommand {
             }
         };
         let (token, answered) = Reply::new(gate.shard.index);
-        Site::of(&attach, &gate.shard).give(Input::Settle { stamp: stamp(settle.op), how, token })?;
+        Site::of(&attach, &gate.shard).give(Input::Settle {
+            stamp: stamp_from_wire(settle.op),
+            how,
+            token,
+        })?;
         let link = Rc::clone(link);
         gate.shard.executor.spawn(async move {
             let answered = answered.await;
             drop(ticket);
             let (status, value) =
-                answered.map_or((Status::INTERNAL_ERROR, 0), |answered| completion(answered.answer));
+                answered.map_or((Status::INTERNAL_ERROR, 0), |answered| answer_to_wire(answered.answer));
             link.answer(slot, status, value, Gather::new());
         });
         Ok(())

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use super::super::namespace::Namespace;
 use super::attach::{Answered, Attach, Attaches, Given, Member, Token, Way};
 use super::peers::Peer;
-use super::translate::ending;
 use super::within::within;
 use crate::call::Reply;
+use crate::fabric_wire::{ending_of_contribution, op_to_wire};
 use crate::shard::ShardContext;
 
 /// Longest sleep of the task that watches time limits, which the shard's end waits for.
@@ -177,17 +177,16 @@ impl Site {
         limit: Duration,
     ) -> Ending {
         let command = vendor::Peer {
-            op: vendor::Op { number: contribution.stamp.op.0, lowest: contribution.stamp.lowest.0 },
+            op: op_to_wire(contribution.stamp),
             slba,
             blocks: (data.len() as u64 / block_bytes) as u32,
             handle: member.handle,
             member: contribution.from,
             answer_when_complete: contribution.when_complete,
         };
-        let mut sqe = command.encode(member.namespace);
-        sqe.nsid.set(member.namespace);
+        let sqe = command.encode(member.namespace);
         let answered = peer.send(&self.shard, sqe, data.into(), limit).await;
-        answered.map_or(Ending::PeerUnreachable, ending)
+        answered.map_or(Ending::PeerUnreachable, ending_of_contribution)
     }
 }
 
