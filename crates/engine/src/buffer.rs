@@ -293,6 +293,17 @@ impl Gather {
         assert_eq!(at, target.len(), "the target has the gathered length");
     }
 
+    /// The bytes as one slice, copied unless they are one.
+    #[must_use]
+    pub fn to_slice(&self, pool: &Arc<Pool>) -> Slice {
+        if let [slice] = self.slices() {
+            return slice.clone();
+        }
+        let mut buffer = pool.take(self.len());
+        self.copy_to(buffer.bytes_mut());
+        buffer.freeze()
+    }
+
     /// The part that starts at `start` and has `bytes` bytes, without a copy.
     pub fn part(&self, start: usize, bytes: usize) -> Gather {
         assert!(start + bytes <= self.len(), "part of a gather lies inside it");

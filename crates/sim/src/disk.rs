@@ -54,7 +54,7 @@ pub(crate) struct Disk {
     /// It is plugged in: an assembly finds it.
     connected: Cell<bool>,
     /// The target that serves it, while that takes part in ops.
-    pub(crate) target: RefCell<Option<Rc<dyn PeerMember>>>,
+    pub(crate) target: RefCell<Option<Rc<dyn SimTarget>>>,
 }
 
 /// What lies where on a device, in bytes.
@@ -510,8 +510,25 @@ impl Disk {
     }
 }
 
+/// The target of a device.
+pub(crate) trait SimTarget: PeerMember {
+    /// Its host begins anew: what has not begun is dropped. Whether the device works for former ops.
+    fn end_ops(&self) -> bool;
+}
+
 /// What its target does for itself.
 impl Disk {
+    /// Waits, as a target does before it lets its host in again, until nothing of former ops is written any more (F-I6).
+    pub(crate) async fn end_ops(&self) {
+        loop {
+            let target = self.target.borrow().clone();
+            if !target.is_some_and(|target| target.end_ops()) {
+                return;
+            }
+            self.world.sleep(100).await;
+        }
+    }
+
     /// A read of a target for itself.
     pub(crate) fn read_then(
         self: &Rc<Self>,

@@ -8,7 +8,7 @@
 //! - Some members are other vendors' and take no orders.
 //! - Targets are lost with the host at a power cut: their memory is gone, their devices are as after any cut.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use engine::fabric::order::{Answer, Contribution, Ending, Order, PEERS_MAX, Peer
 use engine::fabric::target::Target;
 use layout::units::DeviceOffset;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, SimTarget};
 use crate::random::Random;
 use crate::trace::Note;
 use crate::world::{Filler, World, pending};
@@ -76,6 +76,8 @@ struct Node {
     index: PeerIndex,
     disk: Weak<Disk>,
     target: RefCell<Target<Token>>,
+    /// Writes that its device has not answered.
+    writing: Cell<usize>,
 }
 
 /// The host's way to a target.
@@ -95,8 +97,8 @@ impl Fabric {
             let node = index.filter(|_| !is_foreign).map(|index| {
                 fabric.attach.set_reaches(index, everyone);
                 let target = RefCell::new(Target::new(index, Pool::new(1 << 20)));
-                let node =
-                    Rc::new(Node { fabric: Rc::clone(&fabric), index, disk: Rc::downgrade(disk), target });
+                let (own, disk, writing) = (Rc::clone(&fabric), Rc::downgrade(disk), Cell::new(0));
+                let node = Rc::new(Node { fabric: own, index, disk, target, writing });
                 fabric.nodes.borrow_mut()[usize::from(index)] = Some(Rc::downgrade(&node));
                 node
             });
@@ -164,6 +166,15 @@ impl PeerMember for Handle {
     }
 }
 
+impl SimTarget for Handle {
+    fn end_ops(&self) -> bool {
+        let mut effects = Effects::new();
+        self.0.target.borrow_mut().abort_all(&mut effects);
+        effects.into_iter().for_each(|effect| self.0.carry_out(effect));
+        self.0.writing.get() > 0
+    }
+}
+
 impl Node {
     /// A command of the host has arrived.
     fn take(self: &Rc<Self>, to: &Reply, input: impl FnOnce(Token) -> Input<Token>) {
@@ -198,12 +209,16 @@ impl Node {
             Effect::Read { op, rows } => disk.read_then(&rows, move |result| {
                 own.handle(Input::Read { op, result: result.map_err(drop) });
             }),
-            Effect::Write { op, start, data, fua } => disk.write_then(start, data, fua, move |result| {
-                let result = result.map_err(|error| match error.kind {
-                    DeviceErrorKind::NoSpace => Ending::NoSpace,
-                    _ => Ending::WriteFailed,
-                });
-                own.handle(Input::Written { op, result });
+            Effect::Write { op, start, data, fua } => disk.write_then(start, data, fua, {
+                self.writing.update(|count| count + 1);
+                move |result| {
+                    own.writing.update(|count| count - 1);
+                    let result = result.map_err(|error| match error.kind {
+                        DeviceErrorKind::NoSpace => Ending::NoSpace,
+                        _ => Ending::WriteFailed,
+                    });
+                    own.handle(Input::Written { op, result });
+                }
             }),
             Effect::Forward { destination, to, contribution, data } => {
                 self.forward(destination, to, contribution, data.into());

@@ -224,6 +224,7 @@ pub(crate) async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     disk.peek_device(disk.places.superblock, &mut bytes);
     let parsed = Superblock::parse(&bytes, array.machine.scenario.metadata, disk.places.size);
     let Ok(superblock) = parsed else { return false };
+    disk.end_ops().await;
     let device = Rc::new(SimDevice(Rc::clone(disk)));
     let bad = bad_blocks(disk, &superblock);
     let record = record(disk, &superblock);
@@ -267,6 +268,7 @@ pub(crate) async fn add_spare_with(
     number_for: impl FnOnce(u32) -> u32,
 ) -> Option<u32> {
     array.world.counts.borrow_mut().replacements += 1;
+    disk.end_ops().await;
     let device = Rc::new(SimDevice(Rc::clone(disk)));
     let added = array.manager.membership().add_spare(device, |template, number| {
         let number = number_for(number);

@@ -120,7 +120,7 @@ pub enum Mend {
     Again,
     /// The host writes the data that is not written: all parity tells of it.
     Data,
-    /// What was contributed goes to the reducers that did not apply it, under a new op; what did not begin is ordered anew.
+    /// What was contributed goes to the reducers that can still take it, under a new op; what did not begin is ordered anew.
     Resend,
     /// The host makes parity from all data.
     Reconstruct,
@@ -147,15 +147,13 @@ pub fn mend(base: Base, finals: &[(Part, Final)]) -> Mend {
         (true, false) if !failed(is_contributor) => return Mend::Data,
         _ => {}
     }
-    let may_resend = |(part, answer): (Part, Answer)| match part {
-        _ if answer.ending == Ending::ReadFailed => false,
-        Part::Reduce => answer.outcome.applied || !answer.outcome.write_begun,
-        Part::Contribute { .. } => {
-            let outcome = answer.outcome;
-            !outcome.write_begun || outcome.written && outcome.retained
-        }
+    // A write that cannot read what it replaces is left out, and made once parity agrees without it.
+    let may_contribute = |(part, answer): (Part, Answer)| {
+        let outcome = answer.outcome;
+        part == Part::Reduce || !outcome.write_begun || outcome.written && outcome.retained
     };
-    if base == Base::Old && !failed(is_contributor) && answered().all(may_resend) {
+    let any_takes = finals.iter().any(|(part, one)| *part == Part::Reduce && one.takes_contributions());
+    if base == Base::Old && !failed(is_contributor) && any_takes && answered().all(may_contribute) {
         return Mend::Resend;
     }
     Mend::Reconstruct
@@ -166,6 +164,19 @@ impl Final {
     #[must_use]
     pub fn answer(&self) -> Option<Answer> {
         if let Final::Answered(answer) = self { Some(*answer) } else { None }
+    }
+
+    /// Of a reducer: what it adds to is there as it was, and it may be sent the contributions again.
+    #[must_use]
+    pub fn takes_contributions(&self) -> bool {
+        let is_as_it_was = |answer: Answer| !answer.outcome.applied && !answer.outcome.write_begun;
+        self.answer().is_some_and(is_as_it_was) && !self.cannot_read()
+    }
+
+    /// Its drive cannot read what the op starts from.
+    #[must_use]
+    pub fn cannot_read(&self) -> bool {
+        self.answer().is_some_and(|answer| answer.ending == Ending::ReadFailed)
     }
 }
 
@@ -224,7 +235,10 @@ mod tests {
             (Base::Old, &[done, failed], &[untouched], Mend::Reconstruct),
             (Base::Old, &[done], &[torn], Mend::Reconstruct),
             (Base::Old, &[done], &[unreadable], Mend::Reconstruct),
-            (Base::Old, &[done, unreadable], &[untouched], Mend::Reconstruct),
+            (Base::Old, &[done, unreadable], &[untouched], Mend::Resend),
+            (Base::Old, &[done], &[unreadable, untouched], Mend::Resend),
+            (Base::Old, &[done], &[torn, untouched], Mend::Resend),
+            (Base::Old, &[done], &[unreadable, done], Mend::Reconstruct),
             (Base::Old, &[done], &[forgot], Mend::Reconstruct),
             (Base::Zero, &[untouched, done], &[done], Mend::Data),
             (Base::Zero, &[untouched], &[done], Mend::Data),

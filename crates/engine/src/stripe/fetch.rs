@@ -122,27 +122,8 @@ async fn keep_read<D: Device>(
     }
 }
 
-/// Reads fragments as if these chunks were missing, of which at least those that are.
-///
-/// # Errors
-/// Another member failed meanwhile, too many are missing, or what the members say.
-pub(super) async fn read_without<D: Device>(
-    owned: Owned<'_, D>,
-    missing: ChunkSet,
-    fragments: &[Fragment],
-) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
-    let mut image = Image::default();
-    while !fetch_wanted(owned, missing, fragments, &mut image).await? {
-        let now = owned.missing();
-        if !now.without(missing).is_empty() {
-            return Err(owned.too_many_missing(now.or(missing)));
-        }
-    }
-    Ok(extract_all(owned, missing, fragments, &mut image))
-}
-
 /// Reads what is still needed for these fragments with these chunks missing. Whether nothing was.
-async fn fetch_wanted<D: Device>(
+pub(super) async fn fetch_wanted<D: Device>(
     owned: Owned<'_, D>,
     missing: ChunkSet,
     fragments: &[Fragment],
@@ -158,7 +139,8 @@ async fn fetch_wanted<D: Device>(
     Ok(false)
 }
 
-fn extract_all<D: Device>(
+/// The fragments, once all that they need was read.
+pub(super) fn extract_all<D: Device>(
     owned: Owned<'_, D>,
     missing: ChunkSet,
     fragments: &[Fragment],

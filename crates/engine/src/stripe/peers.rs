@@ -11,13 +11,13 @@ use std::task::Poll;
 use smallvec::SmallVec;
 
 use super::engine::Owned;
-use super::fetch::read_without;
-use super::runner::{Method, Verdict, judge, plan_write, survived, update_by};
+use super::fetch::{extract_all, fetch_wanted};
+use super::runner::{Method, Verdict, judge, plan_write, survived};
 use super::update::update;
 use crate::buffer::{Gather, Slice};
-use crate::code::chunk_set::{Chunk, ChunkSet, P, Q, data_chunk};
-use crate::code::image::Image;
-use crate::code::parity_step::encode_one;
+use crate::code::chunk_set::{Chunk, ChunkSet, P};
+use crate::code::image::{Held, Image};
+use crate::code::parity_step::{NewParity, encode_all};
 use crate::code::rows::{Fragment, Rows};
 use crate::code::union::Union;
 use crate::device::{Answered, Answering, Device, DeviceError, DeviceErrorKind, NoAnswer, PeerMember};
@@ -99,7 +99,7 @@ pub(super) async fn read_by_peers<D: Device>(owned: Owned<'_, D>, lost: &Fragmen
         return None;
     }
     let op = attach.begin()?;
-    let mut step = Prepared { rows: lost.rows, base: Base::Own(1), participants };
+    let mut step = Prepared { rows: lost.rows, base: Base::Own(1), participants, is_partial: false };
     let requests = first_round(&step, op.stamp(), false);
     let data = carry_out(owned, &mut step, requests, op.stamp()).await.ok()?;
     let read = step.participants[0].last.answer()?;
@@ -160,6 +160,10 @@ impl<D: Device> Participant<D> {
         self.place.member.device.peer().expect("it was asked when the step was prepared")
     }
 
+    fn writes(&self) -> bool {
+        self.part() == Part::Contribute { writes: true }
+    }
+
     fn part(&self) -> Part {
         match &self.role {
             Role::Contribute { own, .. } => Part::Contribute { writes: !own.is_empty() },
@@ -173,6 +177,8 @@ struct Prepared<D> {
     rows: Rows,
     base: Base,
     participants: SmallVec<[Participant<D>; 4]>,
+    /// Writes were left out, since their members cannot read what is to be replaced: they are made when the others are.
+    is_partial: bool,
 }
 
 type Steps<D> = SmallVec<[Prepared<D>; 1]>;
@@ -211,7 +217,7 @@ fn prepare<D: Device>(
             let data = if part.how == How::Old { Gather::new() } else { union.gather(part.chunk, step.rows) };
             participants.push(place.takes(role, data));
         }
-        prepared.push(Prepared { rows: step.rows, base: step.base, participants });
+        prepared.push(Prepared { rows: step.rows, base: step.base, participants, is_partial: false });
     }
     let attach = attach?;
     pairs.iter().all(|&(from, to)| attach.reaches(from, to)).then_some((attach, prepared))
@@ -243,11 +249,11 @@ async fn run<D: Device>(
     if any_half_done {
         owned.suspect("the targets of its members made a part of a write, and not the rest");
     }
-    let mut result = Ok(());
     // F-I3: ops are open until what they left is mended; only then may their numbers be retired.
+    let mut result = Ok(());
     for (step, (_ops, end)) in steps.iter().zip(&ends) {
         let mended = match end {
-            Ok(how) => mend_by_host(owned, *how, step, union, fua, watch).await,
+            Ok(how) => mend_by_host(owned, *how, step, fua).await,
             Err(error) => Err(error.clone()),
         };
         result = result.and(mended.inspect_err(|error| owned.suspect(&error.to_string())));
@@ -257,31 +263,29 @@ async fn run<D: Device>(
     if any_half_done {
         owned.trust();
     }
+    for (step, (_ops, end)) in steps.iter().zip(&ends) {
+        if step.is_partial || matches!(end, Ok(Mend::Again)) {
+            owned.port().counters().mended_steps.add(1);
+            update(owned, &union.within(step.rows), Image::default(), fua, watch).await?;
+        }
+    }
     survived(owned)
 }
 
-/// What the host does itself about a step.
+/// Makes data and parity of a step agree, where the targets left it half done.
 async fn mend_by_host<D: Device>(
     owned: Owned<'_, D>,
     how: Mend,
     step: &Prepared<D>,
-    union: &Union,
     fua: bool,
-    watch: impl Watch,
 ) -> Result<(), VolumeError> {
-    if how == Mend::Nothing {
-        return Ok(());
+    match how {
+        Mend::Nothing | Mend::Again => return Ok(()),
+        Mend::Data => write_rest(owned, step, fua).await?,
+        Mend::Resend | Mend::Reconstruct => make_from_all_data(owned, step, fua).await?,
     }
     owned.port().counters().mended_steps.add(1);
-    let union = union.within(step.rows);
-    match how {
-        Mend::Data => write_rest(owned, step, fua).await,
-        Mend::Again => update(owned, &union, Image::default(), fua, watch).await,
-        _ => match applied_parity(step) {
-            Some(applied) => follow_parity(owned, step, applied, fua).await,
-            None => update_by(owned, Method::Reconstruct, &union, Image::default(), fua, watch).await,
-        },
-    }
+    Ok(())
 }
 
 /// Writes the data that is not written, as it is.
@@ -290,61 +294,73 @@ async fn write_rest<D: Device>(
     step: &Prepared<D>,
     fua: bool,
 ) -> Result<(), VolumeError> {
-    let is_missing = |one: &&Participant<D>| {
-        let answer = one.last.answer();
-        let is_to_write = one.part() == Part::Contribute { writes: true };
-        is_to_write && answer.is_some_and(|answer| !answer.outcome.written)
+    let missing = owned.missing();
+    let is_to_write = |one: &&Participant<D>| {
+        let is_written = one.last.answer().is_some_and(|answer| answer.outcome.written);
+        one.writes() && !is_written && !missing.contains(one.place.chunk)
     };
     let writes: SmallVec<[MemberWrite; 4]> = step
         .participants
         .iter()
-        .filter(is_missing)
+        .filter(is_to_write)
         .map(|one| owned.write_of(one.place.chunk, step.rows.start, one.data.clone()))
         .collect();
     let results = owned.port().write(&writes, fua).await;
     judge(owned, step.rows, Verdict::of(results), std::iter::empty()).await
 }
 
-/// The only parity of a stripe with two that has the op's contributions. With data lost it is what tells of it.
-fn applied_parity<D: Device>(step: &Prepared<D>) -> Option<Chunk> {
-    let mut reducers = step.participants.iter().filter(|one| one.part() == Part::Reduce);
-    let is_applied = |one: &&Participant<D>| one.last.answer().is_some_and(|answer| answer.outcome.applied);
-    let (applied, other) = (reducers.clone().find(is_applied)?, reducers.find(|one| !is_applied(one))?);
-    (applied.place.chunk != other.place.chunk).then_some(applied.place.chunk)
-}
-
-/// One parity tells of the new contents, and the other is to: the data is written, what is lost comes of the first, and the
-/// second of all data.
-async fn follow_parity<D: Device>(
+/// Writes what a step was to write, and makes the parity that has not its contributions.
+async fn make_from_all_data<D: Device>(
     owned: Owned<'_, D>,
     step: &Prepared<D>,
-    applied: Chunk,
     fua: bool,
 ) -> Result<(), VolumeError> {
+    let is_applied = |one: &&Participant<D>| one.last.answer().is_some_and(|answer| answer.outcome.applied);
+    let reducers = step.participants.iter().filter(|one| one.part() == Part::Reduce);
+    let applied: ChunkSet = reducers.filter(is_applied).map(|one| one.place.chunk).collect();
+    // Before anything is written: what cannot be had now leaves the stripe as it is.
+    let data = contents_to_be(owned, step, applied).await?;
     write_rest(owned, step, fua).await?;
-    let other = if applied == P { Q } else { P };
-    let (rows, count) = (step.rows, owned.geometry().data_chunks());
-    let data: SmallVec<[Fragment; 16]> =
-        (0..count).map(|index| Fragment { chunk: data_chunk(index), rows }).collect();
-    let mut without = owned.missing().or(ChunkSet::one(other));
-    let slices = loop {
-        match read_without(owned, without, &data).await {
-            Ok(slices) => break slices,
-            // What a member cannot read comes of the applied parity, too.
-            Err(VolumeError::Unreadable { member, .. }) if !without.contains(owned.chunk_on(member)) => {
-                without.insert(owned.chunk_on(member));
+    let contents = |chunk: Chunk| data[usize::from(chunk)].bytes();
+    let (geometry, stripe, rows) = (owned.geometry(), owned.stripe(), step.rows);
+    let made = encode_all(geometry, stripe, rows, owned.missing().or(applied), contents, owned.pool());
+    let write = |new: &NewParity| {
+        let (chunk, start, slice) = new.parts();
+        owned.write_of(chunk, start, Gather::from(slice.clone()))
+    };
+    let writes: SmallVec<[MemberWrite; 2]> = made.iter().map(write).collect();
+    let results = owned.port().write(&writes, fua).await;
+    judge(owned, rows, Verdict::of(results), std::iter::empty()).await
+}
+
+/// What all data chunks of a step hold when it is done. What is to be written is here, whatever its member holds; what cannot be
+/// read comes of `applied`, the parity that has the step's contributions.
+async fn contents_to_be<D: Device>(
+    owned: Owned<'_, D>,
+    step: &Prepared<D>,
+    applied: ChunkSet,
+) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+    let (rows, mut image) = (step.rows, Image::default());
+    for one in step.participants.iter().filter(|one| one.writes()) {
+        image
+            .insert(Fragment { chunk: one.place.chunk, rows }, Held::Shared(one.data.to_slice(owned.pool())));
+    }
+    let data: SmallVec<[Fragment; 16]> = owned.data().iter().map(|chunk| Fragment { chunk, rows }).collect();
+    let mut unusable: ChunkSet = owned.parity_chunks().collect();
+    unusable = unusable.without(applied);
+    loop {
+        let is_held = |chunk: &Chunk| image.get(*chunk, rows).is_some();
+        let held: ChunkSet = owned.data().iter().filter(is_held).collect();
+        let missing = owned.missing().or(unusable).without(held);
+        match fetch_wanted(owned, missing, &data, &mut image).await {
+            Ok(true) => return Ok(extract_all(owned, missing, &data, &mut image)),
+            Ok(false) => {}
+            Err(VolumeError::Unreadable { member, .. }) if !missing.contains(owned.chunk_on(member)) => {
+                unusable.insert(owned.chunk_on(member));
             }
-            Err(_) if !owned.missing().without(without).is_empty() => without = without.or(owned.missing()),
             Err(error) => return Err(error),
         }
-    };
-    if owned.missing().contains(other) {
-        return Ok(());
     }
-    let contents = |chunk: Chunk| slices[usize::from(chunk)].bytes();
-    let made = encode_one(owned.geometry(), owned.stripe(), other, rows, contents, owned.pool());
-    let results = owned.port().write(&[owned.write_of(other, rows.start, made)], fua).await;
-    judge(owned, rows, Verdict::of(results), std::iter::empty()).await
 }
 
 /// Most times that a step is sent again: connections that are lost as often are no good.
@@ -379,6 +395,10 @@ async fn run_step<D: Device>(
         let finals: SmallVec<[(Part, Final); 4]> =
             step.participants.iter().map(|one| (one.part(), one.last)).collect();
         match mend(step.base, &finals) {
+            // With all data there is another way.
+            Mend::Resend if owned.lost().is_empty() && !all_reach(attach, step) => {
+                return (ops, Ok(Mend::Reconstruct));
+            }
             Mend::Resend => {}
             how => return (ops, Ok(how)),
         }
@@ -387,13 +407,32 @@ async fn run_step<D: Device>(
     (ops, Ok(how))
 }
 
+/// Whether every contributor of a step reaches the reducers that want its part.
+fn all_reach<D: Device>(attach: &Attach, step: &Prepared<D>) -> bool {
+    let wanting = || {
+        step.participants.iter().filter(|one| one.part() == Part::Reduce && one.last.takes_contributions())
+    };
+    let contributors = step.participants.iter().filter(|one| one.part() != Part::Reduce);
+    contributors
+        .flat_map(|one| wanting().map(|to| (one.place.index, to.place.index)))
+        .all(|(from, to)| attach.reaches(from, to))
+}
+
 /// Something that is asked of a participant.
 struct Request {
     /// Which participant.
     at: usize,
-    /// Its answer is what the participant came to; else it only says whether all went well.
-    is_order: bool,
+    asked: Asked,
     waiting: Waiting,
+}
+
+/// What was asked of a participant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Its order: the answer is what it came to.
+    Order,
+    /// To send what it keeps to this reducer again.
+    Resend(PeerIndex),
 }
 
 type Requests = SmallVec<[Request; 4]>;
@@ -405,14 +444,23 @@ fn first_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Reques
 
 fn ordered<D: Device>(at: usize, one: &Participant<D>, role: Role, stamp: Stamp, fua: bool) -> Request {
     let order = Order { stamp, role, fua };
-    Request { at, is_order: true, waiting: Waiting::Order(one.peer().order(order, one.data.clone())) }
+    Request { at, asked: Asked::Order, waiting: Waiting::Order(one.peer().order(order, one.data.clone())) }
 }
 
-/// The reducers that did not apply the op get what is kept of it, and steps that never began are ordered again.
-fn resend_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Requests {
-    let is_wanting = |one: &Participant<D>| {
-        one.part() == Part::Reduce && one.last.answer().is_some_and(|answer| !answer.outcome.applied)
-    };
+/// The reducers that can still take the op's contributions get what is kept of it, and parts that never began are ordered again. A
+/// write whose member cannot read what it replaces is left out.
+fn resend_round<D: Device>(step: &mut Prepared<D>, stamp: Stamp, fua: bool) -> Requests {
+    let count = step.participants.len();
+    step.participants.retain(|one| !(one.writes() && one.last.cannot_read()));
+    let left_out = count - step.participants.len();
+    step.is_partial |= left_out > 0;
+    for one in &mut step.participants {
+        if let Role::Reduce { contributions, .. } = &mut one.role {
+            *contributions -= u8::try_from(left_out).expect("it counted them");
+        }
+    }
+    let step = &*step;
+    let is_wanting = |one: &Participant<D>| one.part() == Part::Reduce && one.last.takes_contributions();
     let wanting: SmallVec<[PeerIndex; 2]> =
         step.participants.iter().filter(|one| is_wanting(one)).map(|one| one.place.index).collect();
     let mut requests = Requests::new();
@@ -426,7 +474,8 @@ fn resend_round<D: Device>(step: &Prepared<D>, stamp: Stamp, fua: bool) -> Reque
                 for &to in &wanting {
                     let kept = Stamp { lowest: stamp.lowest, ..kept };
                     let resent = one.peer().settle(kept, Settle::Resend { to, under: stamp.op });
-                    requests.push(Request { at, is_order: false, waiting: Waiting::Question(resent) });
+                    let asked = Asked::Resend(to);
+                    requests.push(Request { at, asked, waiting: Waiting::Question(resent) });
                 }
             }
             (Role::Contribute { how, own, rows, to }, None) => {
@@ -447,7 +496,7 @@ async fn carry_out<D: Device>(
     stamp: Stamp,
 ) -> Result<Gather, VolumeError> {
     let data = wait(owned, step, &mut requests, stamp).await;
-    for Request { at, is_order, waiting } in requests {
+    for Request { at, asked, waiting } in requests {
         let one = match waiting {
             Waiting::Final(one) => one,
             Waiting::Needed(error) => return Err(error),
@@ -470,7 +519,7 @@ async fn carry_out<D: Device>(
                     MemberError::Gone | MemberError::Unreadable => Final::Failed,
                 };
             }
-            Final::Answered(answer) if is_order => {
+            Final::Answered(answer) if asked == Asked::Order => {
                 participant.last = one;
                 if answer.outcome.retained {
                     participant.keeps = Some(stamp);
@@ -509,18 +558,49 @@ impl Waiting {
     }
 }
 
-/// Waits for all answers. At the first sign of trouble the participants whose orders have no answer are settled (F-I4): a reducer
-/// whose contributor failed would wait for its time limit.
+/// Whose orders will not be carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Trouble {
+    everyone: bool,
+    /// As a set of indices.
+    reducers: u32,
+}
+
+impl Trouble {
+    fn concerns<D>(self, one: &Participant<D>) -> bool {
+        self.everyone || self.reducers >> one.place.index & 1 == 1
+    }
+
+    /// A contribution that did not reach one reducer is no trouble to the other: what is kept of it may be sent again.
+    fn add<D: Device>(&mut self, asked: Asked, one: &Participant<D>, end: &Waiting) {
+        match (asked, &one.role, end) {
+            (Asked::Resend(to), ..) => self.reducers |= 1 << to,
+            (
+                Asked::Order,
+                Role::Contribute { how: How::Delta, to, .. },
+                Waiting::Final(Final::Answered(answer)),
+            ) if answer.ending == Ending::PeerUnreachable && answer.outcome.written => {
+                let reached = answer.outcome.forwarded;
+                let unreached = to.iter().zip(reached).filter(|(_, reached)| !reached);
+                self.reducers |= unreached.fold(0, |set, (to, _)| set | 1 << to.peer);
+            }
+            _ => self.everyone = true,
+        }
+    }
+}
+
+/// Waits for all answers. At the first sign of trouble the participants whose orders have no answer and will not be carried out are
+/// settled (F-I4): a reducer whose contributor failed would wait for its time limit.
 async fn wait<D: Device>(
     owned: Owned<'_, D>,
     step: &Prepared<D>,
     requests: &mut [Request],
     stamp: Stamp,
 ) -> Gather {
-    let (mut is_troubled, mut data) = (false, Gather::new());
+    let (mut trouble, mut data) = (Trouble::default(), Gather::new());
     poll_fn(|context| {
         loop {
-            let (mut is_pending, mut any_new, was_troubled) = (false, false, is_troubled);
+            let (mut is_pending, mut any_new, before) = (false, false, trouble);
             for request in requests.iter_mut() {
                 let participant = &step.participants[request.at];
                 let (answering, is_question) = match &mut request.waiting {
@@ -535,23 +615,26 @@ async fn wait<D: Device>(
                         {
                             data = std::mem::take(&mut answered.data);
                         }
-                        heard(owned, participant.place.slot, answered, is_question)
+                        let heard = heard(owned, participant.place.slot, answered, is_question);
+                        trouble.everyone |= heard.is_none();
+                        heard
                     }
                     // The answer to the question is the order's, too.
-                    Poll::Pending if is_troubled && !is_question => None,
+                    Poll::Pending if trouble.concerns(participant) && !is_question => None,
                     Poll::Pending => {
                         is_pending = true;
                         continue;
                     }
                 };
                 any_new |= next.is_none();
-                is_troubled |= next.is_none();
                 request.waiting = next
                     .unwrap_or_else(|| Waiting::Question(participant.peer().settle(stamp, Settle::Abort)));
-                is_troubled |= !request.waiting.is_good();
+                if !request.waiting.is_good() {
+                    trouble.add(request.asked, participant, &request.waiting);
+                }
             }
             // A new question has to be polled, and trouble has questions for those that were polled before it.
-            if any_new || is_troubled != was_troubled {
+            if any_new || trouble != before {
                 continue;
             }
             return if is_pending { Poll::Pending } else { Poll::Ready(()) };
