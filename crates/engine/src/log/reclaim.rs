@@ -164,12 +164,16 @@ fn catch_up(shared: &LogShared) {
     }
 }
 
-/// Segments that lack a column: its member is out of use, or its zone was found without the segment's header.
+/// Segments that lack a column: its member is out of use, or was away when a part of it was written, or its zone was found without
+/// the segment's header.
 pub fn lacking(shared: &LogShared) -> Vec<Arc<Segment>> {
     let states = shared.members.states();
-    let is_out =
-        |(_, slot, zone): (u8, usize, Option<u32>)| zone.is_none() || states[slot] != MemberState::InSync;
-    let lacks = |segment: &Arc<Segment>| segment.zones().filter(|column| is_out(*column)).count();
+    let lacks = |segment: &Arc<Segment>| {
+        let is_out = |(column, slot, _): &(u8, usize, Option<u32>)| {
+            segment.readable_zone_of(*column).is_none() || states[*slot] != MemberState::InSync
+        };
+        segment.zones().filter(is_out).count()
+    };
     let mut all: Vec<(usize, Arc<Segment>)> =
         shared.table.all().into_iter().map(|segment| (lacks(&segment), segment)).collect();
     all.retain(|(lacks, _)| *lacks > 0);

@@ -512,9 +512,7 @@ fn place(shared: &LogShared, judged: &Judged) {
         Decision::Sealed(_) | Decision::Records { .. } => SegmentState::Short,
     };
     let mut segment = Segment::new(&as_found(judged), state);
-    if shared.map.shape().checksum_bits() == 0 {
-        segment.read_without(&judged.lacking); // no checksum would show it (Z-I12)
-    }
+    segment.read_without(&judged.lacking);
     if judged.left_out.is_some() {
         segment.leave_out();
     }

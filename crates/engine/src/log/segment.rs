@@ -125,7 +125,7 @@ pub struct Segment {
     /// The zone of each column now: a member that is exchanged for another takes its columns with it, and one that is made
     /// again lies elsewhere.
     zones: Box<[AtomicU32]>,
-    /// Columns that may lack what the footers of the others name, where no checksum in the map would show it.
+    /// Columns that lack some of what the footers of the others name: their members were away when it was written.
     unsure: SmallVec<[u8; 2]>,
     /// A start has not read what it holds: a checkpoint says what of it counts, and nothing what its lists say.
     is_left_out: AtomicBool,
@@ -175,7 +175,7 @@ impl Segment {
         self.is_left_out.load(SeqCst)
     }
 
-    /// Clients' reads are made from the other columns, until the segment is emptied.
+    /// These columns lack some of what counts: reads are made from the others, and reclaim empties the segment.
     pub fn read_without(&mut self, columns: &[u8]) {
         self.unsure.extend_from_slice(columns);
     }
@@ -220,7 +220,7 @@ impl Segment {
         Some(self.zones[usize::from(column)].load(SeqCst)).filter(|zone| *zone != NO_ZONE)
     }
 
-    /// The zone of a column, if clients' reads may take what it holds.
+    /// The zone of a column that has all that counts.
     pub fn readable_zone_of(&self, column: u8) -> Option<u32> {
         self.zone_of(column).filter(|_| !self.unsure.contains(&column))
     }

@@ -144,7 +144,9 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> C
     let mut columns = Vec::new();
     for (column, slot, zone) in segment.zones() {
         let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
-        if port.shared.members.state(slot) != MemberState::InSync {
+        // What a column lacks since its member was away is no damage: reclaim makes it again elsewhere.
+        let lacks = segment.readable_zone_of(column).is_none();
+        if port.shared.members.state(slot) != MemberState::InSync || lacks {
             continue;
         }
         let header = segment.headers[usize::from(column)].clone();
