@@ -52,12 +52,16 @@ pub async fn recover<D: Device>(
     };
     match ended {
         Ended::Finished if members.state(slot) == MemberState::Recovering => {
-            // Records from a time when fewer copies were enough are done with before more are counted on.
-            match keep_rebuilt(set).await {
+            // Records from a time when fewer copies were enough are done with before more are counted on. Those that are begun
+            // meanwhile have as many as are wanted then.
+            members.set_nearly_in_sync(slot, true);
+            let ended = match keep_rebuilt(set).await {
                 Ok(()) if members.finish_recovery(slot) => Ended::Finished,
                 Ok(()) => gone(slot),
                 Err(error) => Ended::Failed(error),
-            }
+            };
+            members.set_nearly_in_sync(slot, false);
+            ended
         }
         Ended::Finished => gone(slot),
         other => other,

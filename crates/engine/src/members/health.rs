@@ -55,6 +55,8 @@ struct SlotHealth {
     recovered_bytes: AtomicU64,
     /// While recovering: the member lacks only chunks that the bitmap marks.
     lacks_marked: AtomicBool,
+    /// While recovering: it is about to be in sync.
+    is_nearly_in_sync: AtomicBool,
     errors: AtomicU64,
     read_errors: Mutex<ReadErrors>,
     bad: Mutex<BadBlocks>,
@@ -125,6 +127,7 @@ impl Members {
             state: AtomicU8::new(*state as u8),
             recovered_bytes: AtomicU64::new(0),
             lacks_marked: AtomicBool::new(false),
+            is_nearly_in_sync: AtomicBool::new(false),
             errors: AtomicU64::new(0),
             read_errors: Mutex::new(ReadErrors::default()),
             bad: Mutex::new(BadBlocks::default()),
@@ -246,10 +249,21 @@ impl Members {
 
     /// Copies that a redo record needs so that one is left after as many more failures as the level survives.
     pub(crate) fn copies_wanted(&self) -> u32 {
-        let out =
-            self.slots.iter().filter(|slot| slot.state.load(SeqCst) != MemberState::InSync as u8).count();
-        let out = u32::try_from(out).expect("few members");
-        1 + self.geometry.parity_chunks().saturating_sub(out)
+        self.copies_for(|slot| slot.state.load(SeqCst) != MemberState::InSync as u8)
+    }
+
+    /// The same once members are in sync that are about to be: a record that is made now may still be needed then.
+    pub(crate) fn copies_wanted_soon(&self) -> u32 {
+        self.copies_for(|slot| match slot.state.load(SeqCst) {
+            state if state == MemberState::InSync as u8 => false,
+            state if state == MemberState::Recovering as u8 => !slot.is_nearly_in_sync.load(SeqCst),
+            _ => true,
+        })
+    }
+
+    fn copies_for(&self, is_out: impl Fn(&SlotHealth) -> bool) -> u32 {
+        let out = self.slots.iter().filter(|slot| is_out(slot)).count();
+        1 + self.geometry.parity_chunks().saturating_sub(u32::try_from(out).expect("few members"))
     }
 
     /// State of a slot.
@@ -514,6 +528,11 @@ impl Members {
     /// Moves a recovering member's cursor: everything below `end` is in sync. The caller owns the stripes in between.
     pub fn recovered_to(&self, slot: Slot, end: MemberOffset) {
         self.slots[slot.index()].recovered_bytes.fetch_max(end.get(), SeqCst);
+    }
+
+    /// A recovering member is about to be in sync, or not any more.
+    pub(crate) fn set_nearly_in_sync(&self, slot: Slot, is_nearly: bool) {
+        self.slots[slot.index()].is_nearly_in_sync.store(is_nearly, SeqCst);
     }
 
     /// A recovering member holds all it should. False if it has failed meanwhile.

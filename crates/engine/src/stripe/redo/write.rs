@@ -341,7 +341,11 @@ async fn write_to_logs<D: Device>(log: &RedoLog<D>, taken: Taken, batch: &[Rc<Ti
             payload.push(slice.clone());
         }
     }
-    let copies = log.shared.members.copies_wanted();
+    let members = &log.shared.members;
+    let logs = log.shared.redo.logs();
+    let working = logs.iter().filter(|slot| members.state(**slot) == MemberState::InSync).count();
+    let most = u32::try_from(working).expect("few members");
+    let copies = members.copies_wanted_soon().min(most).max(members.copies_wanted());
     let record = RedoRecord {
         epoch: taken.epoch,
         sequence: taken.sequence,
@@ -428,7 +432,7 @@ async fn write_record_to<D: Device>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stripe::fake::World;
+    use crate::stripe::fake::{CHUNK, World};
     use layout::geometry::Level;
 
     const BLOCK: u64 = 4096;
@@ -453,6 +457,26 @@ mod tests {
         world.fakes[1..4].iter().for_each(|fake| fake.set_full(false));
         world.write(at, &new).expect("room again");
         assert_eq!((world.read(at, BLOCK), world.read(0, BLOCK)), (Ok(new), Ok(old)));
+    }
+
+    /// A member that was rebuilt was in sync while a record had the one copy that was enough before. Then the member that held it
+    /// failed, and power: what the record told was lost one failure too early.
+    #[test]
+    fn a_record_made_while_a_recovery_ends_has_the_copies_that_count_after_it() {
+        for (is_nearly_in_sync, copies) in [(false, 1), (true, 2)] {
+            let world = World::logging(Level::Raid5, 4);
+            let members = &world.set.shared.members;
+            members.remove(Slot::new(0));
+            assert!(members.begin_recovery(Slot::new(0), 0));
+            members.set_nearly_in_sync(Slot::new(0), is_nearly_in_sync);
+            world.write(CHUNK.into(), &[7; BLOCK as usize]).expect("written");
+            let has_record = |slot: &u32| {
+                let place = world.set.shared.redo.slot_place(Slot::new(*slot), 0);
+                let (place, _) = place.expect("it holds the log");
+                world.fakes[*slot as usize].peek(place, BLOCK as usize).iter().any(|byte| *byte != 0)
+            };
+            assert_eq!((1..4).filter(has_record).count(), copies, "{is_nearly_in_sync}");
+        }
     }
 
     #[test]
