@@ -318,7 +318,8 @@ impl Medium {
     fn restart(&mut self, number: u32, survival: Survival, random: &Random) {
         let own = &mut self.zones[number as usize];
         let hostile = survival == Survival::Some { hostile: true };
-        let finishes = own.written > 0 && hostile && random.one_in(10);
+        // Of one that was finished before all blocks may have been written, wherever its pointer was then.
+        let finishes = own.written > 0 && hostile && random.one_in(10) && !own.is_finished;
         if finishes {
             // What was never written since the reset is deallocated: a zone that the drive fills shows no earlier life.
             let end = own.written.div_ceil(BLOCK) as usize;
