@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use engine::array::assemble::{Assembly, Candidate, Refusal};
 use engine::array::manager::Manager;
@@ -95,7 +94,8 @@ impl Array {
         let shared = Arc::clone(prepared.shared());
         if let Some(plan) = scenario.fabric {
             Fabric::attach(&world, plan, &connected);
-            shared.peers.store(true, Relaxed);
+            shared.peers.enable(plan.is_auto);
+            shared.peers.set_up(true);
         }
         let shards: Vec<Shard> =
             (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard, how)).collect();

@@ -36,6 +36,8 @@ pub(crate) struct FabricPlan {
     pub(crate) foreign_one_in: u64,
     /// Longest time of a message.
     pub(crate) delay: u64,
+    /// A trial decides where parity is made.
+    pub(crate) is_auto: bool,
 }
 
 impl FabricPlan {
@@ -45,6 +47,7 @@ impl FabricPlan {
             contribution_lost_one_in: random.pick(&[0, 0, 10, 40]),
             foreign_one_in: random.pick(&[0, 0, 0, 8]),
             delay: random.pick(&[2, 10, 60]),
+            is_auto: random.one_in(4),
         }
     }
 }

@@ -427,8 +427,9 @@ pub struct ServeArguments {
     #[arg(long)]
     pub no_redo_log: bool,
     /// Where the parity of members on other machines is made: at this host, or at their targets (`twill target`), where these can. With
-    /// peer, a write of less than a stripe crosses this host's network once, and connections have digests.
-    #[arg(long, value_name = "host|peer", default_value = "host")]
+    /// peer, a write of less than a stripe crosses this host's network once, and connections have digests. auto tries both while there is
+    /// load, and keeps the faster one.
+    #[arg(long, value_name = "host|peer|auto", default_value = "host")]
     pub fabric: Fabric,
     /// Refuse to start degraded, as mdadm's option does.
     #[arg(long)]

@@ -49,6 +49,8 @@ pub enum Fabric {
     Host,
     /// At the members' targets, where these can: only new data crosses the network.
     Peer,
+    /// Where a trial shows more throughput, repeated while there is load.
+    Auto,
 }
 
 /// Members of arrays that are not served, and how those on other machines are reached.

@@ -93,6 +93,12 @@ pub struct ArrayStatus {
     /// never are (`--no-redo-log`), else `off`.
     #[serde(default)]
     pub redo_log: String,
+    /// Where `--fabric` has parity made that members on other machines can make: `host`, `peer`, or `auto`.
+    #[serde(default)]
+    pub fabric: String,
+    /// It is made at the members' targets now, as far as these can. With `auto` this changes with the load.
+    #[serde(default)]
+    pub parity_at_targets: bool,
     /// There is room for a record of what a member that fails holds of stripes in doubt: it can come back with that.
     #[serde(default)]
     pub absence_record: bool,

@@ -19,6 +19,7 @@ pub mod choose;
 mod contributor;
 pub mod effect;
 pub mod host;
+pub mod mode;
 pub mod order;
 mod reducer;
 pub mod target;

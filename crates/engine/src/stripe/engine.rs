@@ -89,8 +89,8 @@ impl<D: Device> ParityEngine<D> {
 
     /// Whether members' targets may make parity among themselves.
     #[inline]
-    pub(super) fn has_peers(&self) -> bool {
-        self.shared.peers.load(Relaxed)
+    pub(super) fn by_peers(&self) -> bool {
+        self.shared.peers.by_peers()
     }
 
     /// The member read that fetches a fragment.

@@ -130,7 +130,7 @@ async fn read_lost<D: Device>(
 ) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
     let claim = engine.claim(stripe).await;
     let owned = engine.owned(&claim);
-    if engine.has_peers()
+    if engine.by_peers()
         && let [only] = fragments
         && let Some(contents) = Box::pin(read_by_peers(owned, only)).await
     {

@@ -10,6 +10,7 @@ use super::parity_cache::ParityCache;
 use super::redo::state::Redo;
 use super::stripe_table::StripeTable;
 use crate::counters::Counters;
+use crate::fabric::mode::PeerMode;
 use crate::foreground::Foreground;
 use crate::limits::READ_TURN_BYTES;
 use crate::members::health::Members;
@@ -41,8 +42,8 @@ pub struct Shared {
     pub redo: Redo,
     /// The parity cache.
     pub cache: Arc<ParityCache>,
-    /// Members' targets make parity among themselves where they can ([`crate::fabric`]).
-    pub peers: AtomicBool,
+    /// Whether members' targets make parity among themselves, where they can ([`crate::fabric`]).
+    pub peers: PeerMode,
     /// Writes join an owner's batch until it has read old data (StRAID 4.3).
     pub two_phase: AtomicBool,
     /// Measures the stages of stripe writes; set before any shard opens the array, or never.
@@ -75,7 +76,7 @@ impl Shared {
             members: Arc::new(members),
             intent,
             counters: (0..shards).map(|_| Counters::default()).collect(),
-            peers: AtomicBool::new(false),
+            peers: PeerMode::default(),
             two_phase: AtomicBool::new(true),
             verify: AtomicBool::new(false),
             read_turn_bytes: READ_TURN_BYTES,

@@ -86,10 +86,13 @@ async fn write_stripe<D: Device, const OBSERVED: bool>(
     stripe: Stripe,
     write: StripeWrite,
 ) -> Result<(), VolumeError> {
-    match OBSERVED {
+    let bytes = write.parts.iter().map(|part| part.fragment.rows.bytes() as u64).sum();
+    let result = match OBSERVED {
         false => write_watched(engine, stripe, write, Unwatched(engine.shard)).await,
         true => write_watched(engine, stripe, write, &engine.stopwatch()).await,
-    }
+    };
+    engine.shared.peers.wrote(bytes, || engine.port.loads.now_ns());
+    result
 }
 
 async fn write_watched<D: Device>(
@@ -132,15 +135,15 @@ async fn write_watched<D: Device>(
     let mut image = Image::default();
     let mut fast_path = write_whole(engine, &own, &mut claim, watch).await;
     // Where targets make the parity the host reads nothing before.
-    let has_peers = engine.has_peers();
-    if matches!(fast_path, FastPath::Declined) && two_phase && !has_peers {
+    let by_peers = engine.by_peers();
+    if matches!(fast_path, FastPath::Declined) && two_phase && !by_peers {
         fast_path = write_small(engine, &own, &mut claim, &mut image, watch).await;
     }
     // Second phase, from the freeze on: the batch is closed, and the owner writes the union of its writes.
     let mut result = match fast_path {
         FastPath::Done(result) => result,
         FastPath::Declined | FastPath::Interrupted => {
-            write_union(engine, &own, &mut claim, image, watch).await
+            write_union(engine, &own, &mut claim, image, by_peers, watch).await
         }
     };
     watch.enter(Stage::Complete);
@@ -170,16 +173,17 @@ async fn write_union<D: Device>(
     own: &StripeWrite,
     claim: &mut Claim,
     mut image: Image,
+    by_peers: bool,
     watch: impl Watch,
 ) -> Result<(), VolumeError> {
     let owned = engine.owned(claim);
     let mut union = Union::of([own].into_iter().chain(claim.joined()));
     let mut result = ensure_consistent(owned, &union).await;
     if result.is_ok() {
-        if !engine.has_peers() {
+        if !by_peers {
             take_cached_parity(owned, &union, &mut image);
         }
-        if claim.is_open() && !engine.has_peers() {
+        if claim.is_open() && !by_peers {
             result = pre_read(owned, &union, &mut image).await;
             if let Err(VolumeError::Unreadable { .. }) = result {
                 result = Ok(()); // a write that joins may overwrite the block
@@ -190,13 +194,13 @@ async fn write_union<D: Device>(
     let owned = engine.owned(claim);
     if joined > 0 {
         union = Union::of([own].into_iter().chain(claim.joined()));
-        if !engine.has_peers() {
+        if !by_peers {
             take_cached_parity(owned, &union, &mut image);
         }
     }
     let fua = own.fua || claim.joined().any(|write| write.fua);
     result?;
-    if engine.has_peers() {
+    if by_peers {
         if let Some(result) = Box::pin(update_by_peers(owned, &union, fua, watch)).await {
             return result;
         }

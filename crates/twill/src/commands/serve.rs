@@ -236,7 +236,7 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
 /// data.
 fn remote_arguments(arguments: &ServeArguments) -> RemoteArguments {
     let given = &arguments.choice.remote;
-    let is_peer = arguments.fabric == Fabric::Peer;
+    let is_peer = arguments.fabric != Fabric::Host;
     RemoteArguments {
         hdr_digest: given.hdr_digest || is_peer,
         data_digest: given.data_digest || is_peer,

@@ -257,6 +257,9 @@ fn status_words(status: &ArrayStatus) -> String {
     if let Some(redo) = words::status::redo_log(status) {
         text += &format!("  redo log: {redo}\n");
     }
+    if let Some(fabric) = words::status::fabric(status) {
+        text += &format!("  parity is made {fabric}\n");
+    }
     if let Some(doubts) = words::status::doubts(status) {
         text += &format!("  {doubts}\n    {}\n", doubt_help(status));
     }
@@ -349,6 +352,7 @@ fn detail_words(status: &ArrayStatus) -> String {
         ("Update Policy", words::status::choice(status)),
         ("Limits", words::status::limits(status)),
         ("Redo Log", words::status::redo_log(status)),
+        ("Parity Made", words::status::fabric(status)),
         ("In Doubt", words::status::doubts(status)),
     ];
     for (key, value) in said {

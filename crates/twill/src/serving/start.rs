@@ -126,13 +126,13 @@ fn with_peers(
         return Ok(array);
     }
     let shared = Arc::clone(&array.shared);
-    let group =
-        PeerGroup::new(*uuid, move |are_up| shared.peers.store(are_up, Relaxed)).map_err(|error| {
-            Failure::new(
-                ExitKind::IoError,
-                format!("no thread can be started that attaches the targets: {error}"),
-            )
-        })?;
+    shared.peers.enable(fabric == Fabric::Auto);
+    let group = PeerGroup::new(*uuid, move |are_up| shared.peers.set_up(are_up)).map_err(|error| {
+        Failure::new(
+            ExitKind::IoError,
+            format!("no thread can be started that attaches the targets: {error}"),
+        )
+    })?;
     Ok(array.with_peers(group, members))
 }
 

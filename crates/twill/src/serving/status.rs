@@ -94,6 +94,8 @@ impl Gathered<'_> {
             update_policy: shared.loads.policy().to_string(),
             avoid_slow: shared.loads.avoid_slow(),
             redo_log: self.redo_log().to_string(),
+            fabric: shared.peers.policy().to_owned(),
+            parity_at_targets: shared.peers.by_peers(),
             absence_record: shared.absences.has_room(),
             stripes_in_doubt: doubt::stripes(self.array),
             doubts: doubt::ranges(self.array),

@@ -230,6 +230,18 @@ pub fn redo_log(status: &ArrayStatus) -> Option<String> {
     joined(log.into_iter())
 }
 
+/// Where parity is made, if not at this host as a matter of course.
+pub fn fabric(status: &ArrayStatus) -> Option<String> {
+    let place = if status.parity_at_targets { "at its members' targets" } else { "at this host" };
+    let why = match (status.fabric.as_str(), status.parity_at_targets) {
+        ("auto", _) => "the faster by trial",
+        ("peer", false) => "no targets are attached yet",
+        ("peer", true) => "as far as these can",
+        _ => return None,
+    };
+    Some(format!("{place}, {why}"))
+}
+
 /// What ends doubt, best first. A member that failed comes back with what it holds if there is room for a record of that, and only
 /// while no other has its slot.
 pub fn doubt_help(status: &ArrayStatus) -> String {

@@ -1,0 +1,216 @@
+//! Whether an array's parity is made at the host or at its members' targets, and the trial by which `auto` decides it.
+//!
+//! Which is faster depends on what is scarce: the host's network wants targets, its processors want the host. Nothing short of a
+//! trial tells: the latency of a single write does not, since a write at the host delays others more than itself.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+/// An epoch has so many writes at least: fewer say nothing about a rate.
+const EPOCH_WRITES_MIN: u64 = 32;
+/// And lasts so long.
+const EPOCH_NS_MIN: u64 = 100_000_000;
+/// An epoch of too few writes in this time has no load worth a trial.
+const EPOCH_NS_MAX: u64 = 1_000_000_000;
+/// Epochs between trials; each trial that changed nothing doubles it, so that at last less than 2 % of the time is tried.
+const INTERVALS: std::ops::RangeInclusive<u32> = 8..=128;
+/// The other way has to be this much faster, in percent.
+const GAIN_PERCENT: u64 = 3;
+
+/// Where the parity of an array is made.
+#[derive(Debug, Default)]
+pub struct PeerMode {
+    is_used: AtomicBool,
+    are_up: AtomicBool,
+    auto: OnceLock<Auto>,
+}
+
+#[derive(Debug)]
+struct Auto {
+    by_peers: AtomicBool,
+    writes: AtomicU64,
+    bytes: AtomicU64,
+    began_ns: AtomicU64,
+    trial: Mutex<Trial>,
+}
+
+impl PeerMode {
+    /// Targets make parity where they can, as soon as they are attached; by trial, if so, only while that is faster.
+    pub fn enable(&self, by_trial: bool) {
+        self.is_used.store(true, Relaxed);
+        if by_trial {
+            self.decide_by_trial();
+        }
+    }
+
+    /// As `--fabric` has it.
+    pub fn policy(&self) -> &'static str {
+        match (self.is_used.load(Relaxed), self.auto.get()) {
+            (false, _) => "host",
+            (true, None) => "peer",
+            (true, Some(_)) => "auto",
+        }
+    }
+
+    /// Records whether targets are attached that make parity together.
+    pub fn set_up(&self, are_up: bool) {
+        self.are_up.store(are_up, Relaxed);
+    }
+
+    fn decide_by_trial(&self) {
+        self.auto.get_or_init(|| Auto {
+            by_peers: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            began_ns: AtomicU64::new(0),
+            trial: Mutex::new(Trial::new()),
+        });
+    }
+
+    /// Whether the next write's parity is made at the targets, where these can.
+    #[inline]
+    pub fn by_peers(&self) -> bool {
+        self.are_up.load(Relaxed) && self.auto.get().is_none_or(|auto| auto.by_peers.load(Relaxed))
+    }
+
+    /// A write of a stripe has ended.
+    #[inline]
+    pub(crate) fn wrote(&self, bytes: u64, now_ns: impl FnOnce() -> u64) {
+        if let Some(auto) = self.auto.get().filter(|_| self.are_up.load(Relaxed)) {
+            auto.wrote(bytes, now_ns());
+        }
+    }
+}
+
+impl Auto {
+    fn wrote(&self, bytes: u64, now_ns: u64) {
+        let writes = self.writes.fetch_add(1, Relaxed) + 1;
+        let bytes = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        let lasted_ns = now_ns.saturating_sub(self.began_ns.load(Relaxed));
+        let is_over = writes >= EPOCH_WRITES_MIN && lasted_ns >= EPOCH_NS_MIN;
+        if !is_over && lasted_ns < EPOCH_NS_MAX {
+            return;
+        }
+        // One shard ends it; writes that another counts meanwhile are few.
+        let Some(mut trial) = self.trial.try_lock() else { return };
+        self.writes.store(0, Relaxed);
+        self.bytes.store(0, Relaxed);
+        self.began_ns.store(now_ns, Relaxed);
+        let rate = (is_over && lasted_ns < 2 * EPOCH_NS_MAX).then(|| bytes * 1_000 / (lasted_ns / 1_000_000));
+        self.by_peers.store(trial.epoch(rate), Relaxed);
+    }
+}
+
+/// Compares the two ways, an epoch each, and keeps the faster one.
+#[derive(Debug)]
+struct Trial {
+    by_peers: bool,
+    interval: u32,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// So many epochs until the next trial.
+    Steady(u32),
+    /// The other way has begun, and writes of the first are still under way. What the first reached.
+    Changing(u64),
+    /// The other way is measured.
+    Trying(u64),
+    /// What was tried is over, and writes of it are still under way.
+    Returning,
+}
+
+impl Trial {
+    fn new() -> Self {
+        let interval = *INTERVALS.start();
+        Trial { by_peers: false, interval, stage: Stage::Steady(1) }
+    }
+
+    /// An epoch has ended that reached this rate in bytes a second; none: there was little to do. Whether targets make parity in the
+    /// next.
+    fn epoch(&mut self, rate: Option<u64>) -> bool {
+        let Some(rate) = rate else {
+            let was_tried = matches!(self.stage, Stage::Changing(_) | Stage::Trying(_));
+            self.by_peers ^= was_tried;
+            self.stage = Stage::Steady(1);
+            return self.by_peers;
+        };
+        self.stage = match self.stage {
+            Stage::Steady(0) => {
+                self.by_peers = !self.by_peers;
+                Stage::Changing(rate)
+            }
+            Stage::Steady(left) => Stage::Steady(left - 1),
+            Stage::Changing(before) => Stage::Trying(before),
+            Stage::Trying(before) if rate * 100 > before * (100 + GAIN_PERCENT) => {
+                self.interval = *INTERVALS.start();
+                Stage::Steady(self.interval)
+            }
+            Stage::Trying(_) => {
+                self.by_peers = !self.by_peers;
+                Stage::Returning
+            }
+            Stage::Returning => {
+                self.interval = (2 * self.interval).min(*INTERVALS.end());
+                Stage::Steady(self.interval)
+            }
+        };
+        self.by_peers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Epochs, of which the two ways reach these rates, host first. How many were by the targets in the last half.
+    fn plays(rates: [u64; 2], epochs: u32) -> u32 {
+        let (mut trial, mut by_peers, mut count) = (Trial::new(), false, 0);
+        for epoch in 0..epochs {
+            by_peers = trial.epoch(Some(rates[usize::from(by_peers)]));
+            count += u32::from(by_peers && epoch >= epochs / 2);
+        }
+        count
+    }
+
+    #[test]
+    fn the_faster_way_has_nearly_all_epochs() {
+        assert!(plays([100, 200], 2000) > 970);
+        assert!(plays([200, 100], 2000) < 30);
+        assert!(plays([100, 101], 2000) < 30, "what gains little is not worth the change");
+    }
+
+    #[test]
+    fn what_is_faster_later_is_found_and_a_trial_without_load_ends() {
+        let mut trial = Trial::new();
+        let mut run = |rates: [Option<u64>; 2], epochs| {
+            let mut by_peers = trial.by_peers;
+            for _ in 0..epochs {
+                by_peers = trial.epoch(rates[usize::from(by_peers)]);
+            }
+            by_peers
+        };
+        assert!(!run([Some(2), Some(1)], 300));
+        assert!(run([Some(100), Some(200)], 300), "the longest interval is 128 epochs");
+        assert!(run([Some(100), None], 4), "no rate, no trial");
+    }
+
+    #[test]
+    fn epochs_need_time_and_writes() {
+        let mode = PeerMode::default();
+        mode.enable(true);
+        mode.set_up(true);
+        let mut now_ns = 0;
+        // 4 KiB at a time: 400 a second at the host, 2,000 a second by the targets.
+        let mut by_targets = 0;
+        for _ in 0..20_000 {
+            by_targets += u32::from(mode.by_peers());
+            now_ns += if mode.by_peers() { 500_000 } else { 2_500_000 };
+            mode.wrote(4096, || now_ns);
+        }
+        assert!(by_targets > 15_000, "{by_targets}");
+    }
+}
