@@ -1,8 +1,9 @@
-//! Unix sockets with a path. Several servers may use one path: the socket of a dead server is replaced, that of a living one
+//! Sockets to listen at: TCP addresses, and Unix sockets with a path. Several servers may use one path: the socket of a dead server is replaced, that of a living one
 //! never, and at the end a server removes only the socket that it has made.
 
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,25 @@ use rustix::net;
 
 /// How long to wait for another server that holds the folder's lock. A process that holds it longer is not a server.
 const FOLDER_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long the sockets of a process that was killed may stay: the kernel ends its ring, and what that has in flight, some time later.
+const KILLED_LIMIT: Duration = Duration::from_secs(2);
+
+/// Listens at a TCP address. A server that was killed a moment ago may still have it: that is waited for.
+///
+/// # Errors
+/// What the system says; `AddrInUse` if another program listens there.
+pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let start = Instant::now();
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && start.elapsed() < KILLED_LIMIT => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            bound => return bound,
+        }
+    }
+}
 
 /// The name of a socket. Dropping it removes the socket's file, unless another socket has taken its place. It must be dropped
 /// before the socket is closed: until then no server replaces the file, and no other file has its inode.

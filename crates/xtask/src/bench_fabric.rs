@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Members of the array, each on a target of its own
     #[arg(long, default_value_t = 6)]
     targets: usize,
-    /// Rate of each link, each way, in Mbit/s
+    /// Rate of each link, each way, in Mbit/s; 0 is no limit
     #[arg(long, default_value_t = 200)]
     rate: u32,
     /// Levels
@@ -69,7 +69,7 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let mut report = Report { targets: arguments.targets, rate_mbit: arguments.rate, points: Vec::new() };
     for &level in &arguments.levels {
         for round in 0..arguments.rounds {
-            for mode in ["host", "peer"] {
+            for mode in ["host", "peer", "auto"] {
                 let rack = Rack::start(&twill, &links, arguments, level, mode)?;
                 for size in &arguments.sizes {
                     let point = rack.write(size, arguments.seconds)?;

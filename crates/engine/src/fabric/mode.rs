@@ -14,10 +14,12 @@ const EPOCH_WRITES_MIN: u64 = 32;
 const EPOCH_NS_MIN: u64 = 100_000_000;
 /// An epoch of too few writes in this time has no load worth a trial.
 const EPOCH_NS_MAX: u64 = 1_000_000_000;
-/// Epochs between trials; each trial that changed nothing doubles it, so that at last less than 2 % of the time is tried.
-const INTERVALS: std::ops::RangeInclusive<u32> = 8..=128;
+/// Epochs between trials; each trial that changed nothing makes it four times as long, so that at last 1 % of the time is tried.
+const INTERVALS: std::ops::RangeInclusive<u32> = 16..=256;
 /// The other way has to be this much faster, in percent.
 const GAIN_PERCENT: u64 = 3;
+/// Writes that are larger or smaller by so much, in percent, are another load, which is tried at once.
+const OTHER_LOAD_PERCENT: u64 = 150;
 
 /// Where the parity of an array is made.
 #[derive(Debug, Default)]
@@ -98,9 +100,20 @@ impl Auto {
         self.writes.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
         self.began_ns.store(now_ns, Relaxed);
-        let rate = (is_over && lasted_ns < 2 * EPOCH_NS_MAX).then(|| bytes * 1_000 / (lasted_ns / 1_000_000));
-        self.by_peers.store(trial.epoch(rate), Relaxed);
+        let has_load = is_over && lasted_ns < 2 * EPOCH_NS_MAX;
+        let reached =
+            || Reached { rate: bytes * 1_000 / (lasted_ns / 1_000_000), write_bytes: bytes / writes };
+        self.by_peers.store(trial.epoch(has_load.then(reached)), Relaxed);
     }
+}
+
+/// What an epoch was.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    /// Bytes a second.
+    rate: u64,
+    /// Mean size of a write of a stripe.
+    write_bytes: u64,
 }
 
 /// Compares the two ways, an epoch each, and keeps the faster one.
@@ -109,6 +122,8 @@ struct Trial {
     by_peers: bool,
     interval: u32,
     stage: Stage,
+    /// Mean size of a write when the last trial began.
+    tried_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -126,13 +141,12 @@ enum Stage {
 impl Trial {
     fn new() -> Self {
         let interval = *INTERVALS.start();
-        Trial { by_peers: false, interval, stage: Stage::Steady(1) }
+        Trial { by_peers: false, interval, stage: Stage::Steady(1), tried_bytes: 0 }
     }
 
-    /// An epoch has ended that reached this rate in bytes a second; none: there was little to do. Whether targets make parity in the
-    /// next.
-    fn epoch(&mut self, rate: Option<u64>) -> bool {
-        let Some(rate) = rate else {
+    /// An epoch has ended; none: there was little to do. Whether targets make parity in the next.
+    fn epoch(&mut self, reached: Option<Reached>) -> bool {
+        let Some(Reached { rate, write_bytes }) = reached else {
             let was_tried = matches!(self.stage, Stage::Changing(_) | Stage::Trying(_));
             self.by_peers ^= was_tried;
             self.stage = Stage::Steady(1);
@@ -141,7 +155,13 @@ impl Trial {
         self.stage = match self.stage {
             Stage::Steady(0) => {
                 self.by_peers = !self.by_peers;
+                self.tried_bytes = write_bytes;
                 Stage::Changing(rate)
+            }
+            // The epoch in which it changed was of both loads.
+            Stage::Steady(left) if left > 1 && is_another_load(self.tried_bytes, write_bytes) => {
+                self.interval = *INTERVALS.start();
+                Stage::Steady(1)
             }
             Stage::Steady(left) => Stage::Steady(left - 1),
             Stage::Changing(before) => Stage::Trying(before),
@@ -154,7 +174,7 @@ impl Trial {
                 Stage::Returning
             }
             Stage::Returning => {
-                self.interval = (2 * self.interval).min(*INTERVALS.end());
+                self.interval = (4 * self.interval).min(*INTERVALS.end());
                 Stage::Steady(self.interval)
             }
         };
@@ -162,15 +182,23 @@ impl Trial {
     }
 }
 
+fn is_another_load(before: u64, now: u64) -> bool {
+    before.max(now) * 100 > before.min(now) * OTHER_LOAD_PERCENT
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn reached(rate: u64) -> Option<Reached> {
+        Some(Reached { rate, write_bytes: 4096 })
+    }
 
     /// Epochs, of which the two ways reach these rates, host first. How many were by the targets in the last half.
     fn plays(rates: [u64; 2], epochs: u32) -> u32 {
         let (mut trial, mut by_peers, mut count) = (Trial::new(), false, 0);
         for epoch in 0..epochs {
-            by_peers = trial.epoch(Some(rates[usize::from(by_peers)]));
+            by_peers = trial.epoch(reached(rates[usize::from(by_peers)]));
             count += u32::from(by_peers && epoch >= epochs / 2);
         }
         count
@@ -189,13 +217,25 @@ mod tests {
         let mut run = |rates: [Option<u64>; 2], epochs| {
             let mut by_peers = trial.by_peers;
             for _ in 0..epochs {
-                by_peers = trial.epoch(rates[usize::from(by_peers)]);
+                by_peers = trial.epoch(rates[usize::from(by_peers)].and_then(reached));
             }
             by_peers
         };
         assert!(!run([Some(2), Some(1)], 300));
-        assert!(run([Some(100), Some(200)], 300), "the longest interval is 128 epochs");
+        assert!(run([Some(100), Some(200)], 300), "the longest interval is 256 epochs");
         assert!(run([Some(100), None], 4), "no rate, no trial");
+    }
+
+    #[test]
+    fn writes_of_another_size_are_tried_at_once() {
+        let mut trial = Trial::new();
+        let mut by_peers = false;
+        for epoch in 0..1020 {
+            // Small ones are faster at the host, large ones by the targets.
+            let (write_bytes, rates) = if epoch < 1000 { (4096, [200, 100]) } else { (131_072, [100, 200]) };
+            by_peers = trial.epoch(Some(Reached { rate: rates[usize::from(by_peers)], write_bytes }));
+        }
+        assert!(by_peers, "within 20 epochs, although trials were 256 apart");
     }
 
     #[test]

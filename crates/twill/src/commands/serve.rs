@@ -12,7 +12,7 @@ mod signals;
 mod spares;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,7 @@ use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
 use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 use host::machine::{MemoryLimit, check_memory};
+use host::socket::listen_tcp;
 use layout::md_superblock::display_uuid;
 
 use super::host_access::host_access;
@@ -375,7 +376,7 @@ fn is_answered(place: &Path) -> bool {
 fn check_addresses<'a>(addresses: impl Iterator<Item = &'a SocketAddr>) -> Result<(), Failure> {
     let mut listening = Vec::new(); // until all are checked: one that is named twice is refused, too
     for address in addresses {
-        match TcpListener::bind(address) {
+        match listen_tcp(*address) {
             Ok(listener) => listening.push(listener),
             Err(error) => {
                 let kind = match error.kind() {

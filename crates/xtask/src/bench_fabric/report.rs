@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Point {
     pub level: u32,
-    /// Where parity is made: `host` or `peer`.
+    /// Where parity is made: `host`, `peer` or `auto`.
     pub mode: String,
     pub size: String,
     pub bytes_s: f64,
@@ -51,35 +51,47 @@ pub fn text(report: &Report) -> String {
         }
     }
     let mut text = format!(
-        "Random writes over NBD, depth 32, {} targets, chunk 512 KiB, links of {} Mbit/s each way; medians of {} runs.\n\n\
-         | level, size | host, MB/s | peer, MB/s | peer / host (range) | host, bytes sent / received | peer, bytes sent / received |\n\
-         |---|---|---|---|---|---|\n",
+        "Random writes over NBD, depth 32, {} targets, chunk 512 KiB, links {}; medians of {} runs.\n\n\
+         | level, size | host, MB/s | peer, MB/s | peer / host (range) | auto / the better (range) | host, bytes sent / received | peer, bytes sent / received |\n\
+         |---|---|---|---|---|---|---|\n",
         report.targets,
-        report.rate_mbit,
+        match report.rate_mbit {
+            0 => "without a limit".to_owned(),
+            rate => format!("of {rate} Mbit/s each way"),
+        },
         rows.first().map_or(0, |(level, size)| report.of(*level, size, "host").count()),
     );
     for (level, size) in rows {
         let median_of = |mode, what: fn(&Point) -> f64| median(report.of(level, size, mode).map(what));
         let rate = |mode| median_of(mode, |point| point.bytes_s / 1e6);
-        let pairs = report.of(level, size, "host").zip(report.of(level, size, "peer"));
-        let ratios: Vec<f64> = pairs.map(|(host, peer)| peer.bytes_s / host.bytes_s).collect();
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = ratios.iter().copied().fold(0.0, f64::max);
+        let rates = |mode| report.of(level, size, mode).map(|point| point.bytes_s);
+        let pairs = || rates("host").zip(rates("peer"));
+        let ratios = with_range(pairs().map(|(host, peer)| peer / host).collect());
+        let better = pairs().zip(rates("auto")).map(|((host, peer), auto)| auto / host.max(peer));
+        let better = with_range(better.collect());
         let bytes = |mode| {
             let (sent, received) =
                 (median_of(mode, |point| point.sent), median_of(mode, |point| point.received));
             format!("{sent:.2} / {received:.2}")
         };
         text += &format!(
-            "| RAID-{level}, {size} | {:.1} | {:.1} | {:.2} ({least:.2} to {most:.2}) | {} | {} |\n",
+            "| RAID-{level}, {size} | {:.1} | {:.1} | {ratios} | {better} | {} | {} |\n",
             rate("host"),
             rate("peer"),
-            median(ratios.iter().copied()),
             bytes("host"),
             bytes("peer"),
         );
     }
     text
+}
+
+fn with_range(ratios: Vec<f64>) -> String {
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    match ratios.is_empty() {
+        true => "-".to_owned(),
+        false => format!("{:.2} ({least:.2} to {most:.2})", median(ratios.into_iter())),
+    }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

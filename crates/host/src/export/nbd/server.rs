@@ -13,7 +13,7 @@ use crate::socket;
 use rustix::net::{self, sockopt};
 use serde::Serialize;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Server {
                 (Some(name), socket, address.clone())
             }
             Address::Tcp(wanted) => {
-                let listener = TcpListener::bind(wanted)?;
+                let listener = socket::listen_tcp(*wanted)?;
                 let bound = Address::Tcp(listener.local_addr()?);
                 (None, OwnedFd::from(listener), bound)
             }

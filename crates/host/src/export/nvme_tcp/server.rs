@@ -2,7 +2,7 @@
 
 use rustix::net::sockopt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use super::connection::serve;
 use super::server_state::{ServerOptions, Shared};
 use super::subsystems::Subsystems;
 use crate::shard::{Handle, ShardContext};
+use crate::socket::listen_tcp;
 
 /// Pause after the system refused to accept, so that open connections can finish.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -66,7 +67,7 @@ impl Server {
     /// # Errors
     /// What the system says.
     pub fn listen(&self, address: SocketAddr) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(address)?;
+        let listener = listen_tcp(address)?;
         let bound = listener.local_addr()?;
         let socket = OwnedFd::from(listener);
         let before = self.shared.add_listener(bound, socket.try_clone()?);
