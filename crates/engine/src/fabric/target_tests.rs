@@ -59,6 +59,8 @@ struct World {
     roles: Vec<Option<(Role, Vec<u8>)>>,
     /// Participants that have not answered.
     open: BTreeSet<usize>,
+    /// Chunks whose write was left out, since their drive cannot read what it replaces.
+    left_out: BTreeSet<usize>,
     /// Resends that are not answered.
     resends: usize,
     /// The op whose difference each keeps.
@@ -99,6 +101,7 @@ impl World {
             parts: Vec::new(),
             roles: Vec::new(),
             open: BTreeSet::new(),
+            left_out: BTreeSet::new(),
             resends: 0,
             keeps: Vec::new(),
             base: Base::Zero,
@@ -310,6 +313,7 @@ impl World {
         self.finals = vec![Final::Answered(Answer::nothing(Ending::Done)); all];
         (self.parts, self.roles) = (vec![Part::Contribute { writes: false }; all], vec![None; all]);
         self.keeps = vec![None; all];
+        self.left_out.clear();
         let rows = 0..CHUNK as u64;
         let to = |chunk: usize| -> SmallVec<[Destination; 2]> {
             let to =
@@ -359,9 +363,9 @@ impl World {
     /// What was kept goes to the reducers that did not apply it; what did not begin is ordered anew.
     fn resend(&mut self) {
         self.round();
-        let applied = |one: &Final| one.answer().is_some_and(|answer| answer.outcome.applied);
+        self.leave_out();
         let wanting: Vec<usize> =
-            (self.data..self.drives.len()).filter(|at| !applied(&self.finals[*at])).collect();
+            (self.data..self.drives.len()).filter(|at| self.finals[*at].takes_contributions()).collect();
         for at in 0..self.drives.len() {
             let Some((mut role, new)) = self.roles[at].clone() else { continue };
             match (&mut role, self.keeps[at]) {
@@ -379,6 +383,24 @@ impl World {
                 (Role::Reduce { .. }, _) => {}
             }
             self.send(at, role, new);
+        }
+    }
+
+    fn leave_out(&mut self) {
+        for chunk in 0..self.data {
+            let writes = self.parts[chunk] == (Part::Contribute { writes: true });
+            if !writes || !self.finals[chunk].cannot_read() {
+                continue;
+            }
+            self.left_out.insert(chunk);
+            self.roles[chunk] = None;
+            self.parts[chunk] = Part::Contribute { writes: false };
+            self.finals[chunk] = Final::Answered(Answer::nothing(Ending::Done));
+            for (role, _) in self.roles.iter_mut().flatten() {
+                if let Role::Reduce { contributions, .. } = role {
+                    *contributions -= 1;
+                }
+            }
         }
     }
 
@@ -435,6 +457,10 @@ fn history(seed: u64, data: usize, parity: usize, routine: Routine, faults: Faul
         let mut after = before.clone();
         for (chunk, new) in &written {
             after[*chunk][..new.len()].copy_from_slice(new);
+        }
+        // The host writes them itself, once parity agrees without them.
+        for &chunk in &world.left_out {
+            after[chunk].clone_from(&before[chunk]);
         }
         let overwritten = (0..data).any(|chunk| world.drives[chunk] != before[chunk]);
         match last {
