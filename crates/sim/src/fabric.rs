@@ -42,13 +42,16 @@ pub(crate) struct FabricPlan {
 
 impl FabricPlan {
     pub(crate) fn draw(random: &Random) -> Self {
-        FabricPlan {
+        let mut plan = FabricPlan {
             order_lost_one_in: random.pick(&[0, 0, 10, 40]),
             contribution_lost_one_in: random.pick(&[0, 0, 10, 40]),
             foreign_one_in: random.pick(&[0, 0, 0, 8]),
             delay: random.pick(&[2, 10, 60]),
-            is_auto: random.one_in(4),
-        }
+            is_auto: false,
+        };
+        // No draw of its own: seeds that are kept stay what they were.
+        plan.is_auto = plan.order_lost_one_in == 40 && plan.delay > 2;
+        plan
     }
 }
 
