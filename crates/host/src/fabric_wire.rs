@@ -99,7 +99,7 @@ pub fn order_to_wire(order: &Order, log2: u8) -> vendor::Order {
     vendor::Order { op: op_to_wire(order.stamp), own, slba: rows.slba, kind, rows, fua: order.fua }
 }
 
-/// What the state machine is told. Own rows that are returned are no part of it; zeroes are an overlay with them.
+/// The order in a command, for the state machine, which knows nothing of rows that are returned too. Zeroes become an overlay.
 pub fn order_from_wire(order: &vendor::Order, shift: u32) -> Order {
     let rows = bytes(order.rows, shift);
     let role = match order.kind {

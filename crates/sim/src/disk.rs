@@ -512,7 +512,7 @@ impl Disk {
 
 /// The target of a device.
 pub(crate) trait SimTarget: PeerMember {
-    /// Its host begins anew: what has not begun is dropped. Whether the device works for former ops.
+    /// Cancels the steps of former ops that have not begun, as for a host that attaches again. Whether the device still writes for them.
     fn end_ops(&self) -> bool;
 }
 

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// An epoch has so many writes at least: fewer say nothing about a rate.
+/// Fewest writes of an epoch: the rate of fewer would be noise.
 const EPOCH_WRITES_MIN: u64 = 32;
-/// And lasts so long.
+/// Shortest time of an epoch.
 const EPOCH_NS_MIN: u64 = 100_000_000;
-/// An epoch of too few writes in this time has no load worth a trial.
+/// After this time with fewer writes there is too little load for a trial.
 const EPOCH_NS_MAX: u64 = 1_000_000_000;
 /// Epochs between trials; each trial that changed nothing makes it four times as long, so that at last 1 % of the time is tried.
 const INTERVALS: std::ops::RangeInclusive<u32> = 16..=256;
@@ -43,7 +43,13 @@ impl PeerMode {
     pub fn enable(&self, by_trial: bool) {
         self.is_used.store(true, Relaxed);
         if by_trial {
-            self.decide_by_trial();
+            self.auto.get_or_init(|| Auto {
+                by_peers: AtomicBool::new(false),
+                writes: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+                began_ns: AtomicU64::new(0),
+                trial: Mutex::new(Trial::new()),
+            });
         }
     }
 
@@ -59,16 +65,6 @@ impl PeerMode {
     /// Records whether targets are attached that make parity together.
     pub fn set_up(&self, are_up: bool) {
         self.are_up.store(are_up, Relaxed);
-    }
-
-    fn decide_by_trial(&self) {
-        self.auto.get_or_init(|| Auto {
-            by_peers: AtomicBool::new(false),
-            writes: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            began_ns: AtomicU64::new(0),
-            trial: Mutex::new(Trial::new()),
-        });
     }
 
     /// Whether the next write's parity is made at the targets, where these can.
@@ -128,7 +124,7 @@ struct Trial {
 
 #[derive(Debug)]
 enum Stage {
-    /// So many epochs until the next trial.
+    /// How many more epochs pass before the next trial.
     Steady(u32),
     /// The other way has begun, and writes of the first are still under way. What the first reached.
     Changing(u64),

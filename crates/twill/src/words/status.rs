@@ -234,7 +234,7 @@ pub fn redo_log(status: &ArrayStatus) -> Option<String> {
 pub fn fabric(status: &ArrayStatus) -> Option<String> {
     let place = if status.parity_at_targets { "at its members' targets" } else { "at this host" };
     let why = match (status.fabric.as_str(), status.parity_at_targets) {
-        ("auto", _) => "the faster by trial",
+        ("auto", _) => "as a trial under load decides",
         ("peer", false) => "no targets are attached yet",
         ("peer", true) => "as far as these can",
         _ => return None,

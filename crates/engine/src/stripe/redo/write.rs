@@ -459,8 +459,8 @@ mod tests {
         assert_eq!((world.read(at, BLOCK), world.read(0, BLOCK)), (Ok(new), Ok(old)));
     }
 
-    /// A member that was rebuilt was in sync while a record had the one copy that was enough before. Then the member that held it
-    /// failed, and power: what the record told was lost one failure too early.
+    /// A rebuilt member was called in sync while a record still had only one copy. When the member with that copy failed, the record
+    /// was lost although the level survives that failure.
     #[test]
     fn a_record_made_while_a_recovery_ends_has_the_copies_that_count_after_it() {
         for (is_nearly_in_sync, copies) in [(false, 1), (true, 2)] {
