@@ -13,6 +13,7 @@ pub mod call;
 pub mod device;
 pub mod export;
 mod fabric_wire;
+pub mod killed_server;
 pub mod machine;
 mod receiver;
 #[allow(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Sockets to listen at: TCP addresses, and Unix sockets with a path. Several servers may use one path: the socket of a dead server is replaced, that of a living one
-//! never, and at the end a server removes only the socket that it has made.
+//! Sockets to listen at: TCP addresses, and Unix sockets with a path. Several servers may use one path: the socket of a dead
+//! server is replaced, that of a living one never, and at the end a server removes only the socket that it has made.
 
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -13,26 +13,20 @@ use std::time::{Duration, Instant};
 
 use rustix::net;
 
+use crate::killed_server;
+
 /// How long to wait for another server that holds the folder's lock. A process that holds it longer is not a server.
 const FOLDER_LIMIT: Duration = Duration::from_secs(1);
-
-/// How long the sockets of a process that was killed may stay: the kernel ends its ring, and what that has in flight, some time later.
-const KILLED_LIMIT: Duration = Duration::from_secs(2);
 
 /// Listens at a TCP address. A server that was killed a moment ago may still have it: that is waited for.
 ///
 /// # Errors
 /// What the system says; `AddrInUse` if another program listens there.
 pub fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
-    let start = Instant::now();
-    loop {
-        match TcpListener::bind(address) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && start.elapsed() < KILLED_LIMIT => {
-                thread::sleep(Duration::from_millis(20));
-            }
-            bound => return bound,
-        }
-    }
+    killed_server::when_free(
+        |error: &io::Error| error.kind() == ErrorKind::AddrInUse,
+        || TcpListener::bind(address),
+    )
 }
 
 /// The name of a socket. Dropping it removes the socket's file, unless another socket has taken its place. It must be dropped

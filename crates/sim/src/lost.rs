@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use layout::units::{MemberOffset, Stripe};
 
 /// Parity may not agree in some stripes. Where this member cannot read a place of such a stripe, the block is
-/// lost: parity that does not agree cannot reconstruct it.
+/// lost: parity that does not agree cannot reconstruct it. A member that is dead cannot read any until it has failed.
 pub(crate) fn may_lose(machine: &Machine, disk: &Disk, may_disagree: impl Fn(Stripe) -> bool) {
     let geometry = machine.geometry();
     if geometry.parity_chunks() == 0 {
@@ -17,11 +17,12 @@ pub(crate) fn may_lose(machine: &Machine, disk: &Disk, may_disagree: impl Fn(Str
     }
     let faults = disk.faults.borrow();
     let places = faults.bad.iter().map(|block| block * u64::from(disk.places.block));
-    let stripes = places
+    let unreadable = places
         .filter_map(|at| at.checked_sub(disk.places.data.get()))
         .map(|at| geometry.stripe_at(MemberOffset::new(at)));
-    let stripes = stripes.filter(|stripe| may_disagree(*stripe)).map(Stripe::get);
-    machine.excuses.lost.borrow_mut().extend(stripes);
+    let all = if faults.dead.is_some() { geometry.stripes() } else { 0 };
+    let stripes = unreadable.chain((0..all).map(Stripe::new)).filter(|stripe| may_disagree(*stripe));
+    machine.excuses.lost.borrow_mut().extend(stripes.map(Stripe::get));
 }
 
 /// Whether any of these blocks may be lost.

@@ -30,6 +30,7 @@ const PARTS: &[(&str, fn(&mut Scenario))] = &[
     ("bad-log", |s| s.bad_log = false),
     ("spread", |s| s.bitmap.1 = false),
     ("locks", |s| s.bitmap.0 = Locks::Scala),
+    ("peers", |s| s.fabric = None),
     ("bitmap", |s| {
         if s.has_bitmap() {
             s.consistency = Consistency::Resync;

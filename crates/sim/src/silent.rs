@@ -47,14 +47,14 @@ pub(crate) fn trial(array: &Rc<Array>) {
     array.world.note(Note::Words(format!("  member {slot} lies at {words:?}, unreadable places: {latent}")));
     if let Some(found) = scrub(array, false) {
         named(array, slot, &disk, &damage, &found.report.found);
-        if !disk.faults.borrow().bad.is_empty() {
+        // One that had too many read errors is out meanwhile, and a spare was made from the others.
+        let is_in =
+            array.machine.disks.borrow()[slot.index()].as_ref().is_some_and(|now| now.number == disk.number);
+        if is_in && !disk.faults.borrow().bad.is_empty() {
             array
                 .world
                 .fail(format!("scrub: unreadable places of device {} were not rewritten", disk.number));
         }
-        // One that had too many read errors is out meanwhile, and a spare was made from the others.
-        let is_in =
-            array.machine.disks.borrow()[slot.index()].as_ref().is_some_and(|now| now.number == disk.number);
         if is_in {
             heal(array, &disk, &damage);
         }

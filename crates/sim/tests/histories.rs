@@ -52,10 +52,17 @@ fn nothing_is_found_where_longer_runs_once_did() {
 /// - Peers 633, 706914, 708775, 709085, 709365: an order or a contribution was lost beside a failed member and an unreadable place.
 ///   What was left half done could have been made again, from the other parity, from what was to be written, or later.
 /// - Peers 1018497: a record of the redo log made while a recovery ended had one copy, on the member that failed next.
+/// - Peers 1015695, 1022911, 1025061: a member failed beside a write that was half done and an unreadable place; parity took what was
+///   kept of the others only with the failed one's part.
+/// - Peers 1016872, 3017067: a member did not take its bitmap, and its replacement took its slot at once: the array held that to be
+///   a member that it needs, and wrote no superblocks any more.
 /// - Peers 707951: a target still wrote for an op when its device came back as a new member.
 #[test]
 fn nothing_is_found_where_longer_runs_of_other_kinds_once_did() {
-    let peers = [633, 706_914, 707_951, 708_775, 709_085, 709_365, 1_018_497];
+    let peers = [
+        633, 706_914, 707_951, 708_775, 709_085, 709_365, 1_018_497, 1_015_695, 1_022_911, 1_025_061,
+        1_016_872, 3_017_067,
+    ];
     let peers = peers.map(|seed| (Kind::Peers, seed));
     for (kind, seed) in peers.into_iter().chain([(Kind::Zoned, 574)]) {
         let ended = kind.run(seed, &Options::default());

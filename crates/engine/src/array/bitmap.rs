@@ -169,9 +169,13 @@ impl<D: Device> Bitmaps<D> {
         for slot in slots {
             let (device, mut is_whole) = (self.described(slot), true);
             for pages in pages.chunks(32) {
-                is_whole = is_whole && self.write_to(&[slot], pages).await > 0;
+                let took = self.write_to(&[slot], pages).await;
+                everywhere &= took.is_ok();
+                is_whole = took.is_ok_and(|members| members > 0);
+                if !is_whole {
+                    break;
+                }
             }
-            everywhere &= is_whole || !in_use(self.set.shared.members.states()[slot.index()]);
             // Another device may have taken the slot meanwhile, and has nothing of it.
             let is_same = device.zip(self.described(slot)).is_some_and(|(old, now)| Rc::ptr_eq(&old, &now));
             if let Some(place) = self.places.borrow_mut()[slot.index()].as_mut().filter(|_| is_same) {
@@ -193,15 +197,18 @@ impl<D: Device> Bitmaps<D> {
             return Written::Everywhere;
         }
         match self.write_to(&slots, pages).await {
-            0 => Written::Nowhere,
-            took if took == slots.len() => Written::Everywhere,
-            _ => Written::Somewhere,
+            Ok(0) | Err(NeededMember) => Written::Nowhere,
+            Ok(took) if took == slots.len() => Written::Everywhere,
+            Ok(_) => Written::Somewhere,
         }
     }
 
-    /// Returns how many of these members took all pages; the others have failed. None counts if the array needs one that
-    /// did not: it stays in use, without its bits (invariant 2).
-    async fn write_to(&self, slots: &[Slot], pages: &[usize]) -> usize {
+    /// Returns how many of these members took all pages; the others have failed, and perhaps what was to replace them is in
+    /// their slots by now.
+    ///
+    /// # Errors
+    /// One that the array needs did not: it stays in use, without its bits (invariant 2).
+    async fn write_to(&self, slots: &[Slot], pages: &[usize]) -> Result<usize, NeededMember> {
         let mut writes = Vec::new();
         for &slot in slots {
             writes.extend(pages.iter().filter_map(|&page| self.prepare(slot, page)));
@@ -218,7 +225,7 @@ impl<D: Device> Bitmaps<D> {
                 needed |= failing == Failing::Needed;
             }
         }
-        if needed { 0 } else { slots.len() - failed.len() }
+        if needed { Err(NeededMember) } else { Ok(slots.len() - failed.len()) }
     }
 
     fn described(&self, slot: Slot) -> Option<Rc<Attached<D>>> {
@@ -282,6 +289,9 @@ enum Written {
     Nowhere,
 }
 
+/// The array needs the member.
+struct NeededMember;
+
 fn in_use(state: MemberState) -> bool {
     matches!(state, MemberState::InSync | MemberState::Recovering)
 }
@@ -296,5 +306,52 @@ struct PageWrite<D> {
 impl<D: Device> PageWrite<D> {
     fn start(&self) -> D::Done {
         self.member.device.write(self.offset, Gather::from(self.data.clone()), true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::geometry::Level;
+    use layout::md_bitmap::BitmapSuper;
+    use layout::units::Sectors;
+
+    use super::*;
+    use crate::stripe::fake::{Fake, World, attached};
+
+    const OLD: Slot = Slot::new(1);
+
+    /// An array whose members have room for a bitmap and hold none of it.
+    fn bitmaps(world: &World) -> Rc<Bitmaps<Fake>> {
+        let image = Bitmap::new(BitmapSuper::new([7; 16], Sectors(8), 4096), false);
+        let place = BitmapPlace { start: DeviceOffset::new(4096), is_whole: false };
+        Rc::new(Bitmaps {
+            set: Rc::clone(&world.set),
+            image: RefCell::new(image),
+            places: RefCell::new(vec![Some(place); world.fakes.len()]),
+            writing: Turn::default(),
+            set_count: Cell::new(0),
+        })
+    }
+
+    #[test]
+    fn a_member_whose_replacement_takes_over_is_not_missed() {
+        let world = World::new(Level::Raid5, 4);
+        let new = Fake::new("new".into(), world.set.shared.geometry.member_bytes());
+        world.set.devices().attach_replacement(OLD, Some(attached(&new)));
+        assert!(world.set.shared.members.begin_replacement(OLD, 0, 0));
+        world.fakes[OLD.index()].set_gone();
+        let bitmaps = bitmaps(&world);
+        assert!(world.run(async move { bitmaps.follow(1).await }), "the others have it");
+        assert_eq!(world.state(OLD), MemberState::Recovering, "the replacement is in the slot");
+    }
+
+    #[test]
+    fn a_member_that_the_array_needs_has_to_take_it() {
+        let world = World::new(Level::Raid5, 4);
+        assert_eq!(world.set.shared.members.fail(Slot::new(3), "no more"), Failing::Failed);
+        world.fakes[OLD.index()].set_gone();
+        let bitmaps = bitmaps(&world);
+        assert!(!world.run(async move { bitmaps.follow(1).await }));
+        assert_eq!(world.state(OLD), MemberState::InSync);
     }
 }

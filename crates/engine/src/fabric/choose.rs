@@ -34,6 +34,13 @@ pub struct StepParts {
     pub parity: SmallVec<[Chunk; 2]>,
 }
 
+impl StepParts {
+    /// Whether it is the same in the rows that follow: data of several requests, or of several buffers, is cut there.
+    fn continues(&self, before: &StepParts) -> bool {
+        before.rows.end == self.rows.start && before.base == self.base && before.parts == self.parts
+    }
+}
+
 /// Why the host makes the parity of some rows itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostCentric {
@@ -80,10 +87,14 @@ pub fn split(
     shape: Shape,
     missing: ChunkSet,
 ) -> (SmallVec<[StepParts; 1]>, SmallVec<[Rows; 1]>) {
-    let (mut by_targets, mut by_host) = (SmallVec::new(), SmallVec::<[Rows; 1]>::new());
+    let mut by_targets = SmallVec::<[StepParts; 1]>::new();
+    let mut by_host = SmallVec::<[Rows; 1]>::new();
     for step in &plan.steps {
         match choose(step, shape, missing) {
-            Ok(parts) => by_targets.push(parts),
+            Ok(parts) => match by_targets.last_mut() {
+                Some(last) if parts.continues(last) => last.rows.end = parts.rows.end,
+                _ => by_targets.push(parts),
+            },
             Err(_) => match by_host.last_mut() {
                 Some(last) if last.end == step.rows.start => last.end = step.rows.end,
                 _ => by_host.push(step.rows),
@@ -145,6 +156,13 @@ mod tests {
         let rows: Vec<_> = by_targets.iter().map(|step| (step.rows.start, step.rows.end)).collect();
         assert_eq!(rows, [(0, 4096), (4096, 8192)]);
         assert_eq!((by_targets[0].parts.len(), by_targets[1].parts.len()), (1, 2));
+    }
+
+    #[test]
+    fn rows_that_follow_are_of_one_op() {
+        let (by_targets, _) = planned(RAID5, &[(1, 0, 4096), (1, 4096, 8192), (1, 12288, 16384)], &[]);
+        let rows: Vec<_> = by_targets.iter().map(|step| (step.rows.start, step.rows.end)).collect();
+        assert_eq!(rows, [(0, 8192), (12288, 16384)]);
     }
 
     #[test]

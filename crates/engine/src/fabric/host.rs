@@ -147,13 +147,16 @@ pub fn mend(base: Base, finals: &[(Part, Final)]) -> Mend {
         (true, false) if !failed(is_contributor) => return Mend::Data,
         _ => {}
     }
-    // A write that cannot read what it replaces is left out, and made once parity agrees without it.
+    // A write that cannot read what it replaces is left out, and made once parity agrees without it. So is one of a member that
+    // failed, but not where one parity already has it: the other would have what that member held before.
+    let any_applied = answered().any(|(part, answer)| part == Part::Reduce && answer.outcome.applied);
+    let can_leave_out = !failed(is_contributor) || !any_applied;
     let may_contribute = |(part, answer): (Part, Answer)| {
         let outcome = answer.outcome;
         part == Part::Reduce || !outcome.write_begun || outcome.written && outcome.retained
     };
     let any_takes = finals.iter().any(|(part, one)| *part == Part::Reduce && one.takes_contributions());
-    if base == Base::Old && !failed(is_contributor) && any_takes && answered().all(may_contribute) {
+    if base == Base::Old && can_leave_out && any_takes && answered().all(may_contribute) {
         return Mend::Resend;
     }
     Mend::Reconstruct
@@ -171,6 +174,12 @@ impl Final {
     pub fn takes_contributions(&self) -> bool {
         let is_as_it_was = |answer: Answer| !answer.outcome.applied && !answer.outcome.write_begun;
         self.answer().is_some_and(is_as_it_was) && !self.cannot_read()
+    }
+
+    /// Of a contributor: it has no part in what is sent again.
+    #[must_use]
+    pub fn is_left_out(&self) -> bool {
+        *self == Final::Failed || self.cannot_read()
     }
 
     /// Its drive cannot read what the op starts from.
@@ -232,7 +241,9 @@ mod tests {
             (Base::Old, &[done, untouched], &[untouched], Mend::Resend),
             (Base::Old, &[done], &[done, untouched], Mend::Resend),
             (Base::Old, &[done], &[failed, untouched], Mend::Resend),
-            (Base::Old, &[done, failed], &[untouched], Mend::Reconstruct),
+            (Base::Old, &[done, failed], &[untouched], Mend::Resend),
+            (Base::Old, &[done, failed], &[torn, untouched], Mend::Resend),
+            (Base::Old, &[done, failed], &[done, untouched], Mend::Reconstruct),
             (Base::Old, &[done], &[torn], Mend::Reconstruct),
             (Base::Old, &[done], &[unreadable], Mend::Reconstruct),
             (Base::Old, &[done, unreadable], &[untouched], Mend::Resend),

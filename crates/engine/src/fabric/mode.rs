@@ -73,11 +73,16 @@ impl PeerMode {
         self.are_up.load(Relaxed) && self.auto.get().is_none_or(|auto| auto.by_peers.load(Relaxed))
     }
 
-    /// A write of a stripe has ended.
+    /// A trial wants to know of writes.
     #[inline]
-    pub(crate) fn wrote(&self, bytes: u64, now_ns: impl FnOnce() -> u64) {
-        if let Some(auto) = self.auto.get().filter(|_| self.are_up.load(Relaxed)) {
-            auto.wrote(bytes, now_ns());
+    pub(crate) fn is_tried(&self) -> bool {
+        self.auto.get().is_some() && self.are_up.load(Relaxed)
+    }
+
+    /// A write of a stripe has ended.
+    pub(crate) fn wrote(&self, bytes: u64, now_ns: u64) {
+        if let Some(auto) = self.auto.get() {
+            auto.wrote(bytes, now_ns);
         }
     }
 }
@@ -245,7 +250,7 @@ mod tests {
         for _ in 0..20_000 {
             by_targets += u32::from(mode.by_peers());
             now_ns += if mode.by_peers() { 500_000 } else { 2_500_000 };
-            mode.wrote(4096, || now_ns);
+            mode.wrote(4096, now_ns);
         }
         assert!(by_targets > 15_000, "{by_targets}");
     }

@@ -177,7 +177,7 @@ struct Prepared<D> {
     rows: Rows,
     base: Base,
     participants: SmallVec<[Participant<D>; 4]>,
-    /// Writes were left out, since their members cannot read what is to be replaced: they are made when the others are.
+    /// Writes were left out, since their members failed or cannot read what is to be replaced: they are made when the others are.
     is_partial: bool,
 }
 
@@ -448,10 +448,10 @@ fn ordered<D: Device>(at: usize, one: &Participant<D>, role: Role, stamp: Stamp,
 }
 
 /// The reducers that can still take the op's contributions get what is kept of it, and parts that never began are ordered again. A
-/// write whose member cannot read what it replaces is left out.
+/// write whose member failed, or cannot read what it replaces, is left out.
 fn resend_round<D: Device>(step: &mut Prepared<D>, stamp: Stamp, fua: bool) -> Requests {
     let count = step.participants.len();
-    step.participants.retain(|one| !(one.writes() && one.last.cannot_read()));
+    step.participants.retain(|one| !(one.writes() && one.last.is_left_out()));
     let left_out = count - step.participants.len();
     step.is_partial |= left_out > 0;
     for one in &mut step.participants {

@@ -86,12 +86,16 @@ async fn write_stripe<D: Device, const OBSERVED: bool>(
     stripe: Stripe,
     write: StripeWrite,
 ) -> Result<(), VolumeError> {
-    let bytes = write.parts.iter().map(|part| part.fragment.rows.bytes() as u64).sum();
+    let peers = &engine.shared.peers;
+    let bytes =
+        peers.is_tried().then(|| write.parts.iter().map(|part| part.fragment.rows.bytes() as u64).sum());
     let result = match OBSERVED {
         false => write_watched(engine, stripe, write, Unwatched(engine.shard)).await,
         true => write_watched(engine, stripe, write, &engine.stopwatch()).await,
     };
-    engine.shared.peers.wrote(bytes, || engine.port.loads.now_ns());
+    if let Some(bytes) = bytes {
+        peers.wrote(bytes, engine.port.loads.now_ns());
+    }
     result
 }
 

@@ -1,4 +1,5 @@
-//! A file, a block device or a namespace on another machine as one-off commands see it: its identity and size, whether another program uses it, its bytes.
+//! A file, a block device or a namespace on another machine as one-off commands see it: its identity and size, whether
+//! another program uses it, its bytes.
 //!
 //! A member opened to be written is held for as long as the value lives: block devices exclusively (`O_EXCL`), both
 //! kinds by an exclusive lock, which the server of an array takes too.
@@ -8,9 +9,10 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use host::device::nvme_tcp::{Attached, LookedAt, RemoteAddress, look_at, open_error};
+use host::killed_server;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -269,41 +271,16 @@ impl MemberFile {
     }
 }
 
-/// How long a member may stay locked after its server ended: the kernel closes the files of a ring only after the process
-/// is gone, on some kernels a second later.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-
-/// How often to look whether a member is free.
-const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Repeats an attempt that fails because a member is in use, for as long as an ended server may still hold it. It sleeps, so
-/// never call it on a shard.
-///
-/// # Errors
-/// Those of the last attempt.
-pub fn when_free<T, E>(
-    is_in_use: impl Fn(&E) -> bool,
-    mut attempt: impl FnMut() -> Result<T, E>,
-) -> Result<T, E> {
-    let end = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match attempt() {
-            Err(error) if is_in_use(&error) && Instant::now() < end => std::thread::sleep(LOCK_INTERVAL),
-            outcome => return outcome,
-        }
-    }
-}
-
 fn lock(file: &File) -> Result<(), Errno> {
     // One deadline for all members: the program that holds one of them holds the others too.
     static DEADLINE: OnceLock<Instant> = OnceLock::new();
     loop {
         let outcome = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
-        let is_late = || Instant::now() >= *DEADLINE.get_or_init(|| Instant::now() + LOCK_PATIENCE);
+        let is_late = || Instant::now() >= *DEADLINE.get_or_init(|| Instant::now() + killed_server::LIMIT);
         if outcome != Err(Errno::WOULDBLOCK) || is_late() {
             return outcome;
         }
-        std::thread::sleep(LOCK_INTERVAL);
+        std::thread::sleep(killed_server::INTERVAL);
     }
 }
 

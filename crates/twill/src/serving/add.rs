@@ -7,6 +7,7 @@ use std::rc::Rc;
 use engine::array::membership::NotAdded;
 use engine::members::MemberState;
 use host::device::{HostDevice, SharedDevice};
+use host::killed_server::when_free;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock, SuperblockError};
 
 use super::doubt;
@@ -19,7 +20,7 @@ use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::clearing::Clearing;
 use crate::probe::contents::check_empty;
-use crate::probe::member_file::{MemberFile, when_free};
+use crate::probe::member_file::MemberFile;
 use crate::probe::signatures::{self, Signature};
 use crate::probe::superblocks::{self, superblock_of};
 

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use engine::array::assemble::Candidate;
 use host::device::{DeviceSpec, OpenOptions, SharedDevice};
+use host::killed_server::when_free;
 use layout::md_superblock::Superblock;
 
 use super::options::ServeOptions;
 use crate::exit::ExitKind;
 use crate::failure::{Problem, open_problem};
-use crate::probe::member_file::{MemberFile, check_no_loop_device, when_free};
+use crate::probe::member_file::{MemberFile, check_no_loop_device};
 use crate::probe::superblocks::superblock_of;
 use crate::remote;
 

@@ -95,7 +95,8 @@ pub struct RemoteStatus {
     pub reconnects: u64,
     /// The last thing that went wrong.
     pub last_error: Option<String>,
-    /// If its target makes parity together with others: other members whose targets its target does not reach; parity with these is made at this host.
+    /// If its target makes parity together with others: other members whose targets its target does not reach. Parity with
+    /// these is made at this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreached_targets: Option<u32>,
     /// Bytes sent to its target, with all headers of NVMe/TCP.
