@@ -55,6 +55,8 @@ counters! {
     adjusted_updates,
     /// Reads of lost chunks that came whole from the other members' targets.
     peer_reads,
+    /// Stripes of a rebuild or resync, and windows of a check, that the members' targets did among themselves.
+    peer_upkeep,
     /// Steps of stripe writes whose parity the members' targets made among themselves.
     peer_steps,
     /// Times that such a step was sent again, in part, since a message was lost.

@@ -136,6 +136,20 @@ pub fn coefficient(index: usize) -> u8 {
     gf256::power(index)
 }
 
+/// What `b` is multiplied by to be `a`, in GF(2^8).
+///
+/// # Panics
+/// If `b` is 0.
+pub fn quotient(a: u8, b: u8) -> u8 {
+    assert_ne!(b, 0, "nothing times zero is {a}");
+    gf256::multiply(a, gf256::inverse(b))
+}
+
+/// The product of `a` and `b` in GF(2^8).
+pub fn product(a: u8, b: u8) -> u8 {
+    gf256::multiply(a, b)
+}
+
 /// The name of the kernel in use: "avx512-gfni", "avx2", "neon" or "scalar".
 pub fn kernel_name() -> &'static str {
     Kernel::best().name()

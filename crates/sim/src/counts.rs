@@ -39,7 +39,7 @@ counts! {
     "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed, logs_voided, started_unmarked, started_read_only;
     "starts with a bitmap": locks_orig, locks_hemi, locks_scala, spread;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
-        avoided_reads, cache_hits, peer_reads, peer_steps, resent_steps, mended_steps;
+        avoided_reads, cache_hits, peer_reads, peer_upkeep, peer_steps, resent_steps, mended_steps;
     "scrub": scrubs, lies_located, lies_named;
     "checks": blocks_read, blocks_on_acknowledgement, blocks_durable, blocks_after_cut, stripes_parity, copies_equal,
         cached_parity, tables_empty;
@@ -67,6 +67,7 @@ impl Counts {
         self.adjusted_updates += totals.adjusted_updates;
         self.avoided_reads += totals.avoided_reads;
         self.peer_reads += totals.peer_reads;
+        self.peer_upkeep += totals.peer_upkeep;
         self.peer_steps += totals.peer_steps;
         self.resent_steps += totals.resent_steps;
         self.mended_steps += totals.mended_steps;

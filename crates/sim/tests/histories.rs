@@ -56,12 +56,15 @@ fn nothing_is_found_where_longer_runs_once_did() {
 ///   kept of the others only with the failed one's part.
 /// - Peers 1016872, 3017067: a member did not take its bitmap, and its replacement took its slot at once: the array held that to be
 ///   a member that it needs, and wrote no superblocks any more.
+/// - Peers 4001297: P was made and its member failed, Q and all data were as they were, and a place was unreadable.
+/// - Peers 4005230: a drive without space was asked again, and failed on that.
+/// - Peers 4027275: a block of a torn write was read at its member, and was another one after a second crash without that.
 /// - Peers 707951: a target still wrote for an op when its device came back as a new member.
 #[test]
 fn nothing_is_found_where_longer_runs_of_other_kinds_once_did() {
     let peers = [
         633, 706_914, 707_951, 708_775, 709_085, 709_365, 1_018_497, 1_015_695, 1_022_911, 1_025_061,
-        1_016_872, 3_017_067,
+        1_016_872, 3_017_067, 4_001_297, 4_005_230, 4_027_275,
     ];
     let peers = peers.map(|seed| (Kind::Peers, seed));
     for (kind, seed) in peers.into_iter().chain([(Kind::Zoned, 574)]) {

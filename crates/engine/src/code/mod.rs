@@ -3,6 +3,7 @@
 //! engine can use the same arithmetic.
 
 pub mod chunk_set;
+pub(crate) mod combination;
 pub mod cost;
 pub(crate) mod image;
 pub(crate) mod locate;

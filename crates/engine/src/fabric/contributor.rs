@@ -153,8 +153,10 @@ impl<T> Contributor<T> {
         self.is_writing = false;
         match written {
             Ok(()) => self.outcome.written = true,
-            // The error may pass, as it may where the host writes itself.
-            Err(_) if !std::mem::replace(&mut self.has_failed, true) => return self.write(effects),
+            // The error may pass, as it may where the host writes itself. A drive without space has said its word.
+            Err(Ending::WriteFailed) if !std::mem::replace(&mut self.has_failed, true) => {
+                return self.write(effects);
+            }
             Err(ending) => self.failure = Some(ending),
         }
         self.end_if_over(effects);

@@ -67,6 +67,13 @@ impl PeerMode {
         self.are_up.store(are_up, Relaxed);
     }
 
+    /// Whether targets are attached that may work together: a rebuild, a resync and a check go there whatever a trial says, since
+    /// they would take all of the host's network.
+    #[inline]
+    pub fn are_up(&self) -> bool {
+        self.are_up.load(Relaxed)
+    }
+
     /// Whether the next write's parity is made at the targets, where these can.
     #[inline]
     pub fn by_peers(&self) -> bool {

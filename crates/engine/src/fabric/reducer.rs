@@ -197,8 +197,8 @@ impl<T> Reducer<T> {
 
     pub fn was_written(&mut self, written: Result<(), Ending>, effects: &mut Effects<T>) {
         assert!(self.stage == Stage::Writing, "the drive answers a write that began");
-        // The error may pass, as it may where the host writes itself.
-        if written.is_err() && !std::mem::replace(&mut self.has_failed, true) {
+        // The error may pass, as it may where the host writes itself. A drive without space has said its word.
+        if written == Err(Ending::WriteFailed) && !std::mem::replace(&mut self.has_failed, true) {
             return self.write(effects);
         }
         // F-I2: applied when the drive has answered, and not before.

@@ -596,3 +596,23 @@ fn once_all_is_aborted_nothing_begins() {
     }
     assert!(begun > 500, "writes were at work: {begun}");
 }
+
+/// Neither a member that contributes nor one that adds up: space that comes back meanwhile would make a refusal an error of the drive.
+#[test]
+fn a_drive_without_space_is_not_asked_again() {
+    for reduces in [false, true] {
+        let (op, rows) = (Op(1), 0..CHUNK as u64);
+        let role = match reduces {
+            true => Role::Reduce { base: Base::Zero, rows, contributions: 0, sink: Sink::Drive },
+            false => Role::Contribute { how: How::Overlay, own: rows.clone(), rows, to: SmallVec::new() },
+        };
+        let data = Gather::from(Slice::from_bytes(&vec![7; if reduces { 0 } else { CHUNK }]));
+        let order = Order { stamp: Stamp { op, lowest: op }, role, fua: false };
+        let (mut target, mut effects) = (Target::new(0, Pool::new(1 << 20)), Effects::new());
+        target.handle(Input::Order { order, data, token: () }, &mut effects);
+        assert!(effects.drain(..).any(|effect| matches!(effect, Effect::Write { .. })));
+        target.handle(Input::Written { op, result: Err(Ending::NoSpace) }, &mut effects);
+        let [Effect::Answer { answer, .. }] = &effects[..] else { panic!("it tries again") };
+        assert_eq!(answer.ending, Ending::NoSpace);
+    }
+}

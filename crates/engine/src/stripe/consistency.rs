@@ -5,8 +5,8 @@
 //! - **In doubt**: the write hole. A crash may have left parity that does not agree with data, and members are missing:
 //!   what parity reconstructs of their chunks may be wrong (invariant 10). Reads of those chunks fail; the rest of the
 //!   array works. A stripe leaves doubt when its missing chunks are overwritten whole or its parity is made to agree.
-//! - **Unsynced**: a resync has yet to reach the stripe. With all members present reads do not need its parity; once one
-//!   has failed the stripe is in doubt.
+//! - **Unsynced**: a resync has yet to reach the stripe. With all members present reads do not need its parity, but RAID-6 looks
+//!   whether P and Q would tell the same once the member is gone ([`read`](super::read)); once one has failed the stripe is in doubt.
 //!
 //! What a member that is away holds in such stripes is another question: [`absences`](super::absences).
 //!

@@ -3,10 +3,11 @@
 use smallvec::SmallVec;
 
 use super::engine::Owned;
+use super::redo::absence_record;
 use super::redo::headers::settle;
 use super::salvage::salvage;
 use crate::buffer::Slice;
-use crate::code::chunk_set::{ChunkSet, P, Q};
+use crate::code::chunk_set::{Chunk, ChunkSet, P, Q};
 use crate::code::image::{Held, Image};
 use crate::code::plan::plan_read;
 use crate::code::recover::extract;
@@ -16,11 +17,13 @@ use crate::error::VolumeError;
 use crate::executor::ahead;
 use crate::members::port::MemberError;
 
+type Slices = SmallVec<[Slice; 4]>;
+
 /// Reads fragments, lost ones included.
 pub(super) async fn read_owned<D: Device>(
     owned: Owned<'_, D>,
     fragments: &[Fragment],
-) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+) -> Result<Slices, VolumeError> {
     let mut image = Image::default();
     let missing = loop {
         let missing = owned.missing();
@@ -63,7 +66,7 @@ async fn read_by_each_parity<D: Device>(
     owned: Owned<'_, D>,
     fragments: &[Fragment],
     error: VolumeError,
-) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+) -> Result<Slices, VolumeError> {
     let lost = owned.missing();
     let is_carried = |fragment: &Fragment| {
         let slot = owned.slot_of(fragment.chunk);
@@ -72,24 +75,37 @@ async fn read_by_each_parity<D: Device>(
     if !may_compare_parities(owned) || fragments.iter().any(is_carried) {
         return Err(error);
     }
-    let mut results = SmallVec::<[SmallVec<[Slice; 4]>; 2]>::new();
-    for unused in [Q, P] {
-        let (missing, mut image) = (lost.or(ChunkSet::one(unused)), Image::default());
-        while !fetch_wanted(owned, missing, fragments, &mut image).await? {
-            if owned.missing() != lost {
-                return Err(error); // another member failed meanwhile
-            }
-        }
-        results.push(extract_all(owned, missing, fragments, &mut image));
-    }
-    let [by_p, by_q] = &results[..] else { unreachable!("one for each parity") };
-    let agree = by_p.iter().zip(by_q).all(|(one, other)| one.bytes() == other.bytes());
-    if !agree || owned.missing() != lost {
+    let Some([by_p, by_q]) = by_each_parity(owned, lost, lost, fragments).await? else { return Err(error) };
+    if !is_same(&by_p, &by_q) || owned.missing() != lost {
         return Err(error);
     }
     keep_read(owned, lost, fragments).await?;
     owned.port().counters().reconstructed_reads.add(1);
-    Ok(results.swap_remove(0))
+    Ok(by_p)
+}
+
+/// Fragments as P makes them and as Q makes them, without the `lost` chunk. None: other chunks than `missing` are meanwhile.
+async fn by_each_parity<D: Device>(
+    owned: Owned<'_, D>,
+    missing: ChunkSet,
+    lost: ChunkSet,
+    fragments: &[Fragment],
+) -> Result<Option<[Slices; 2]>, VolumeError> {
+    let mut results = [Slices::new(), Slices::new()];
+    for (unused, result) in [Q, P].into_iter().zip(&mut results) {
+        let (without, mut image) = (lost.or(ChunkSet::one(unused)), Image::default());
+        while !fetch_wanted(owned, without, fragments, &mut image).await? {
+            if owned.missing() != missing {
+                return Ok(None);
+            }
+        }
+        *result = extract_all(owned, without, fragments, &mut image);
+    }
+    Ok(Some(results))
+}
+
+fn is_same(one: &[Slice], other: &[Slice]) -> bool {
+    one.iter().zip(other).all(|(one, other)| one.bytes() == other.bytes())
 }
 
 /// What a client reads of a lost chunk is what the chunk holds from then on, also once its member is back: a write that a crash
@@ -119,6 +135,59 @@ async fn keep_read<D: Device>(
     match is_on_record {
         true => Ok(()),
         false => Box::pin(settle(owned.redo())).await,
+    }
+}
+
+/// What a client reads at a member is what the chunk holds from then on, also once that member is gone: a write that a crash tore
+/// may be in P and Q and not there, and they would agree on it. Where they might, they prove nothing from here on, and that is on
+/// record before the client hears (invariants 6 and 10).
+///
+/// # Errors
+/// The members do not take that on record.
+pub(super) async fn keep_read_of_members<D: Device>(
+    owned: Owned<'_, D>,
+    fragments: &[Fragment],
+    contents: &[Slice],
+) -> Result<(), VolumeError> {
+    let (shared, missing) = (owned.shared(), owned.missing());
+    if !shared.members.may_write() {
+        return Ok(());
+    }
+    let absences = &shared.absences;
+    for (fragment, held) in fragments.iter().zip(contents) {
+        let (slot, bytes) = (owned.slot_of(fragment.chunk), owned.bytes_of(fragment));
+        if missing.contains(fragment.chunk) || absences.is_carried(slot, &bytes) {
+            continue;
+        }
+        if may_prove_otherwise(owned, missing, fragment, held).await {
+            absences.carry(slot, &bytes);
+        }
+    }
+    absence_record::persist(owned.redo()).await
+}
+
+/// Whether P and Q may come to agree on something else than what a member holds.
+async fn may_prove_otherwise<D: Device>(
+    owned: Owned<'_, D>,
+    missing: ChunkSet,
+    fragment: &Fragment,
+    held: &Slice,
+) -> bool {
+    let lost: SmallVec<[Chunk; 2]> = missing.iter().collect();
+    match &lost[..] {
+        [] => {
+            let made = by_each_parity(owned, missing, ChunkSet::one(fragment.chunk), &[*fragment]).await;
+            let Ok(Some([by_p, by_q])) = made else { return true };
+            is_same(&by_p, &by_q) && by_p[0].bytes() != held.bytes()
+        }
+        // It is made of all data when its member is back.
+        [P | Q] => false,
+        [other] => {
+            let other = Fragment { chunk: *other, rows: fragment.rows };
+            let made = by_each_parity(owned, missing, missing, &[other]).await;
+            !matches!(made, Ok(Some([by_p, by_q])) if is_same(&by_p, &by_q))
+        }
+        _ => true,
     }
 }
 

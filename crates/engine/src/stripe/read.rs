@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::avoid::read_avoiding;
 use super::engine::ParityEngine;
-use super::fetch::read_owned;
+use super::fetch::{keep_read_of_members, read_owned};
 use super::peers::read_by_peers;
 use crate::buffer::{Gather, Slice};
 use crate::code::rows::{ChunkPiece, Fragment, first_piece, pieces};
@@ -24,7 +24,7 @@ pub(crate) async fn read_stripes<D: Device>(
     let shared = &*engine.shared;
     let piece = first_piece(&shared.geometry, offset, bytes);
     let is_whole = piece.fragment.rows.bytes() as u64 == bytes;
-    if is_whole && shared.members.all_in_sync() && !shared.loads.avoid_slow() {
+    if is_whole && all_agree(engine) && !shared.loads.avoid_slow() {
         return read_piece(engine, &piece).await;
     }
     // On the heap: the future of a read of one piece carries nothing of the other ways.
@@ -35,9 +35,9 @@ pub(crate) async fn read_stripes<D: Device>(
 async fn read_piece<D: Device>(engine: &ParityEngine<D>, piece: &ChunkPiece) -> Result<Gather, VolumeError> {
     match engine.port.read_one(&engine.read_of(piece.stripe, &piece.fragment)).await {
         Ok(buffer) => Ok(Gather::from(buffer.freeze())),
-        Err(MemberError::Gone | MemberError::Unreadable) => {
-            Ok(Gather::from(Box::pin(read_lost(engine, piece.stripe, &[piece.fragment])).await?.remove(0)))
-        }
+        Err(MemberError::Gone | MemberError::Unreadable) => Ok(Gather::from(
+            Box::pin(read_as_owner(engine, piece.stripe, &[piece.fragment])).await?.remove(0),
+        )),
         Err(MemberError::Request(error)) => Err(error),
     }
 }
@@ -55,7 +55,7 @@ async fn read_pieces<D: Device>(
         return Ok(gather);
     }
     // Checked after the last await: no other task of this shard can detach a member between here and the reads.
-    if any_lost(engine, &pieces) {
+    if any_needs_owner(engine, &pieces) {
         return read_around(engine, &pieces).await;
     }
     let mut gather = Gather::new();
@@ -63,25 +63,35 @@ async fn read_pieces<D: Device>(
     Ok(gather)
 }
 
-/// The member reads of a range, if every member that it needs is there and reads avoid no slow member.
+/// The member reads of a range, if every member that it needs is there, they are no matter of the stripe's owner, and reads avoid
+/// no slow member.
 pub(crate) fn present_reads<D: Device>(
     engine: &ParityEngine<D>,
     offset: ArrayOffset,
     bytes: u64,
 ) -> Option<Reads> {
     let pieces: SmallVec<[ChunkPiece; 2]> = pieces(&engine.shared.geometry, offset, bytes).collect();
-    if engine.shared.loads.avoid_slow() || any_lost(engine, &pieces) {
+    if engine.shared.loads.avoid_slow() || any_needs_owner(engine, &pieces) {
         return None;
     }
     Some(pieces.iter().map(|piece| engine.read_of(piece.stripe, &piece.fragment)).collect())
 }
 
-fn any_lost<D: Device>(engine: &ParityEngine<D>, pieces: &[ChunkPiece]) -> bool {
-    !engine.shared.members.all_in_sync() && pieces.iter().any(|piece| is_lost(engine, piece))
+/// Whether every member is in sync, and holds what parity makes of it.
+fn all_agree<D: Device>(engine: &ParityEngine<D>) -> bool {
+    let shared = &*engine.shared;
+    shared.members.all_in_sync() && (shared.loads.parity_agrees() || shared.shape().parity == 1)
 }
 
-fn is_lost<D: Device>(engine: &ParityEngine<D>, piece: &ChunkPiece) -> bool {
-    engine.shared.missing(piece.stripe).contains(piece.fragment.chunk)
+fn any_needs_owner<D: Device>(engine: &ParityEngine<D>, pieces: &[ChunkPiece]) -> bool {
+    !all_agree(engine) && pieces.iter().any(|piece| needs_owner(engine, piece))
+}
+
+/// Whether a piece is lost, or P and Q of its stripe, which a resync has yet to reach, may agree on something else about it.
+fn needs_owner<D: Device>(engine: &ParityEngine<D>, piece: &ChunkPiece) -> bool {
+    let shared = &*engine.shared;
+    let is_lost = shared.missing(piece.stripe).contains(piece.fragment.chunk);
+    is_lost || shared.shape().parity == 2 && shared.consistency.is_in_doubt(piece.stripe)
 }
 
 /// Reads pieces whose members are there, all at once.
@@ -96,7 +106,7 @@ async fn read_present<D: Device>(
         gather.push(match result {
             Ok(buffer) => buffer.freeze(),
             Err(MemberError::Gone | MemberError::Unreadable) => {
-                read_lost(engine, piece.stripe, &[piece.fragment]).await?.remove(0)
+                read_as_owner(engine, piece.stripe, &[piece.fragment]).await?.remove(0)
             }
             Err(MemberError::Request(error)) => return Err(error),
         });
@@ -104,16 +114,16 @@ async fn read_present<D: Device>(
     Ok(())
 }
 
-/// Reads a range that meets lost chunks: stripe by stripe, each row once.
+/// Reads a range of which stripes' owners read a part: stripe by stripe, each row once.
 async fn read_around<D: Device>(
     engine: &ParityEngine<D>,
     pieces: &[ChunkPiece],
 ) -> Result<Gather, VolumeError> {
     let mut gather = Gather::new();
     for stripe in pieces.chunk_by(|a, b| a.stripe == b.stripe) {
-        if stripe.iter().any(|piece| is_lost(engine, piece)) {
+        if stripe.iter().any(|piece| needs_owner(engine, piece)) {
             let fragments: SmallVec<[Fragment; 8]> = stripe.iter().map(|piece| piece.fragment).collect();
-            let slices = read_lost(engine, stripe[0].stripe, &fragments).await?;
+            let slices = read_as_owner(engine, stripe[0].stripe, &fragments).await?;
             slices.into_iter().for_each(|slice| gather.push(slice));
         } else {
             read_present(engine, stripe, &mut gather).await?;
@@ -122,8 +132,8 @@ async fn read_around<D: Device>(
     Ok(gather)
 }
 
-/// Reads fragments of a stripe, some of them lost, as its owner.
-async fn read_lost<D: Device>(
+/// Reads fragments of a stripe as its owner: some are lost, or the stripe is in doubt.
+async fn read_as_owner<D: Device>(
     engine: &ParityEngine<D>,
     stripe: Stripe,
     fragments: &[Fragment],
@@ -137,5 +147,9 @@ async fn read_lost<D: Device>(
         owned.port().counters().peer_reads.add(1);
         return Ok(SmallVec::from_iter([contents]));
     }
-    read_owned(owned, fragments).await
+    let slices = read_owned(owned, fragments).await?;
+    if owned.shape().parity == 2 && owned.is_in_doubt() {
+        Box::pin(keep_read_of_members(owned, fragments, &slices)).await?;
+    }
+    Ok(slices)
 }

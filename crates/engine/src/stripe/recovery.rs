@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::absences::Teller;
 use super::engine::{Owned, ParityEngine};
 use super::fetch::{may_compare_parities, read_owned};
+use super::peers::{left_by_peers, recover_by_peers};
 use super::run::contents_of_run;
 use super::shared::Shared;
 use super::stripe_table::Claim;
@@ -28,11 +29,14 @@ pub(crate) async fn recover_run<D: Device>(
     run: &[Claim],
     slot: Slot,
 ) -> Result<(), VolumeError> {
-    if let Some(contents) = contents_of_run(engine, run, slot).await? {
+    let left = left_by_peers(engine, run, |owned| recover_by_peers(owned, slot)).await?;
+    if left.len() == run.len()
+        && let Some(contents) = contents_of_run(engine, run, slot).await?
+    {
         let offset = engine.shared.geometry.member_offset(run[0].stripe());
         return write_recovered(&engine.port, slot, offset, contents).await;
     }
-    for claim in run {
+    for claim in left {
         recover_stripe(engine.owned(claim), slot).await?;
     }
     Ok(())

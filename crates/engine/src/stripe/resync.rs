@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::agree::make_parity_agree;
 use super::engine::ParityEngine;
+use super::peers::{left_by_peers, make_parity_by_peers};
 use super::run::make_parity_of_run_agree;
 use super::stripe_table::Claim;
 use crate::device::Device;
@@ -27,10 +28,11 @@ pub(crate) async fn resync_run<D: Device>(
 }
 
 async fn resync_owned<D: Device>(engine: &ParityEngine<D>, claims: &[Claim]) -> Result<(), VolumeError> {
-    if make_parity_of_run_agree(engine, claims).await? {
+    let left = left_by_peers(engine, claims, make_parity_by_peers).await?;
+    if left.len() == claims.len() && make_parity_of_run_agree(engine, claims).await? {
         return Ok(());
     }
-    for owned in claims.iter().map(|claim| engine.owned(claim)) {
+    for owned in left.into_iter().map(|claim| engine.owned(claim)) {
         if !owned.lost().is_empty() {
             return Err(owned.too_many_missing(owned.missing()));
         }

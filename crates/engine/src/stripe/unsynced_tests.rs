@@ -70,6 +70,35 @@ fn what_is_written_before_the_resync_comes_survives_a_failed_member() {
 }
 
 #[test]
+fn what_was_read_at_a_member_stays_though_both_parities_know_a_torn_write_of_it() {
+    for members in [4, 5, 6] {
+        let world = World::new(Level::Raid6, members);
+        let pattern = world.fill();
+        let geometry = world.set.shared.geometry;
+        // P and Q have a write of the first block that its member never got.
+        let place = geometry.locate(ArrayOffset::START);
+        let member = geometry.data_member(place.stripe, place.data_index);
+        world.fakes[member.index()].flip(geometry.member_offset(place.stripe));
+        world.set.shared.cache.clear();
+        world.set.shared.consistency.set_unsynced(Some(Stripe::new(0)));
+        world.set.shared.loads.set_parity_agrees(false);
+        let read = world.read(0, BLOCK).expect("its member is there");
+        assert!(read != pattern[..BLOCK as usize], "the write is not there");
+        assert!(
+            world.read(BLOCK, BLOCK).expect("it is there, too")
+                == pattern[BLOCK as usize..][..BLOCK as usize]
+        );
+        assert_eq!(world.set.shared.members.fail(member, "a test"), Failing::Failed);
+        match world.read(0, BLOCK) {
+            Err(VolumeError::Io { reason }) => assert!(reason.contains("in doubt"), "{reason}"),
+            other => panic!("{} bytes of {members} members: {:?}", BLOCK, other.map(|new| new == read)),
+        }
+        let next = world.read(BLOCK, BLOCK).expect("P and Q agree with what was read");
+        assert!(next == pattern[BLOCK as usize..][..BLOCK as usize]);
+    }
+}
+
+#[test]
 fn a_place_that_cannot_be_read_is_made_from_parity_that_a_write_has_made_good() {
     for (level, members) in PARITY {
         let (world, mut pattern) = unsynced(level, members);

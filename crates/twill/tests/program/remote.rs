@@ -515,3 +515,44 @@ fn targets_make_parity_among_themselves_and_a_killed_one_costs_no_error() {
     drop(client);
     server.stop();
 }
+
+#[test]
+fn a_check_and_a_rebuild_among_targets_leave_the_hosts_network_alone() {
+    let world = World::new();
+    let targets: Vec<Target<'_>> =
+        ["a", "b", "c", "d", "e"].iter().map(|file| Target::start(&world, &[file])).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    create(&world, &members[..4]);
+    let server = world.serve(&["--fabric", "peer"], &members[..4]);
+    let are_attached = |status: &Value| (0..4).all(|slot| remote(status, slot)["unreached_targets"] == 0);
+    server.wait_for("attached targets", are_attached);
+    assert_eq!(world.client().write(0, &pattern(1), FUA).unwrap(), 0);
+    // Of all that is read and written at the members, in percent.
+    let host_percent = |what: &str, work: &dyn Fn()| {
+        let (before, sent_before, received_before) = traffic(&server);
+        work();
+        let (after, sent, received) = traffic(&server);
+        let grown = |name: &str| after[name].as_u64().unwrap() - before[name].as_u64().unwrap();
+        assert!(grown("peer_upkeep") >= (MEMBER_BYTES >> 16) * 9 / 10, "{what}: {after:#}");
+        (sent - sent_before + received - received_before) as f64 * 100.0 / (4 * MEMBER_BYTES) as f64
+    };
+    let of_check = host_percent("check", &|| _ = server.twill(&["check"]).succeeds());
+    assert!(of_check < 1.0, "{of_check} %");
+    // Slow until the new target is attached to the others.
+    server.twill(&["set", "--rate", "1"]).succeeds();
+    server.twill(&["fail", "1"]).succeeds();
+    server.twill(&["add", &members[4]]).succeeds();
+    server.wait_for("attached targets", |status| {
+        status["members"][1]["state"] == "recovering" && are_attached(status)
+    });
+    let of_rebuild = host_percent("rebuild", &|| {
+        server.twill(&["set", "--rate", "0"]).succeeds();
+        server.wait_for("the new member", |status| status["members"][1]["state"] == "in-sync");
+    });
+    assert!(of_rebuild < 1.0, "{of_rebuild} %");
+    assert_eq!(server.twill(&["check", "--json"]).succeeds().json()["report"]["mismatch_sectors"], 0);
+    // What was rebuilt is right: another member is made from it.
+    server.twill(&["fail", "0"]).succeeds();
+    assert_eq!(world.client().read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(1));
+    server.stop();
+}

@@ -26,6 +26,9 @@ use layout::units::DeviceOffset;
 
 /// How often the group looks whether a member was connected anew, and which targets reach each other.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often while targets have just heard of each other, and for how many looks: a rebuild of a new member is waiting for that.
+const LOOK_EAGERLY: Duration = Duration::from_millis(25);
+const EAGER_LOOKS: u32 = 80;
 /// A reduction that waits longer at its target ends without effect. Shorter than the time that a member has to answer.
 const OP_LIMIT_MS: u32 = 4_000;
 
@@ -117,8 +120,9 @@ impl Drop for PeerGroup {
 
 impl Shared {
     fn run(&self) {
-        let (mut list, mut last_error) = (1, String::new());
+        let (mut list, mut last_error, mut eager_looks) = (1, String::new(), 0);
         while !self.stopping.load(Ordering::SeqCst) {
+            let list_before = list;
             if let Err(error) = self.look(&mut list) {
                 let error = error.to_string();
                 if error != last_error {
@@ -132,7 +136,16 @@ impl Shared {
             }
             let mut members = self.members.lock();
             if !self.stopping.load(Ordering::SeqCst) {
-                self.changed.wait_for(&mut members, LOOK);
+                let all_reach = members.iter().filter_map(|one| one.attached.upgrade()).all(|attached| {
+                    attached.seat.get().is_none_or(|seat| seat.unreached.load(Ordering::Relaxed) == 0)
+                });
+                eager_looks = match (list == list_before, all_reach) {
+                    (false, _) => EAGER_LOOKS,
+                    (true, true) => 0,
+                    (true, false) => eager_looks.saturating_sub(1),
+                };
+                let pause = if eager_looks > 0 { LOOK_EAGERLY } else { LOOK };
+                self.changed.wait_for(&mut members, pause);
             }
         }
         (self.is_up)(false);

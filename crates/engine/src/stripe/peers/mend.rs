@@ -1,0 +1,149 @@
+//! Makes data and parity agree where the targets left a step half done.
+
+use smallvec::SmallVec;
+
+use super::place::{Participant, Prepared};
+use crate::buffer::{Gather, Slice};
+use crate::code::chunk_set::{Chunk, ChunkSet};
+use crate::code::image::{Held, Image};
+use crate::code::parity_step::{NewParity, encode_all};
+use crate::code::rows::{Fragment, Rows};
+use crate::device::Device;
+use crate::error::VolumeError;
+use crate::fabric::host::{Mend, Part};
+use crate::members::port::MemberWrite;
+use crate::stripe::engine::Owned;
+use crate::stripe::fetch::{extract_all, fetch_wanted};
+use crate::stripe::runner::{Verdict, judge};
+
+/// Makes data and parity of a step agree, where the targets left it half done.
+pub(super) async fn mend_by_host<D: Device>(
+    owned: Owned<'_, D>,
+    how: Mend,
+    step: &Prepared<D>,
+    fua: bool,
+) -> Result<(), VolumeError> {
+    match how {
+        Mend::Nothing | Mend::Again => return Ok(()),
+        Mend::Data => write_rest(owned, step, fua).await?,
+        Mend::Resend | Mend::Reconstruct => make_from_all_data(owned, step, fua).await?,
+    }
+    owned.port().counters().mended_steps.add(1);
+    Ok(())
+}
+
+/// Writes the data that is not written, as it is.
+async fn write_rest<D: Device>(
+    owned: Owned<'_, D>,
+    step: &Prepared<D>,
+    fua: bool,
+) -> Result<(), VolumeError> {
+    let missing = owned.missing();
+    let is_to_write = |one: &&Participant<D>| {
+        let is_written = one.last.answer().is_some_and(|answer| answer.outcome.written);
+        one.writes() && !is_written && !missing.contains(one.place.chunk)
+    };
+    let writes: SmallVec<[MemberWrite; 4]> = step
+        .participants
+        .iter()
+        .filter(is_to_write)
+        .map(|one| owned.write_of(one.place.chunk, step.rows.start, one.data.clone()))
+        .collect();
+    let results = owned.port().write(&writes, fua).await;
+    judge(owned, step.rows, Verdict::of(results), std::iter::empty()).await
+}
+
+/// Writes what a step was to write, and makes the parity that has not its contributions.
+async fn make_from_all_data<D: Device>(
+    owned: Owned<'_, D>,
+    step: &Prepared<D>,
+    fua: bool,
+) -> Result<(), VolumeError> {
+    let is_applied = |one: &&Participant<D>| one.last.answer().is_some_and(|answer| answer.outcome.applied);
+    let reducers = step.participants.iter().filter(|one| one.part() == Part::Reduce);
+    let applied: ChunkSet = reducers.filter(is_applied).map(|one| one.place.chunk).collect();
+    // Before anything is written: what cannot be had now leaves the stripe as it is.
+    let data = contents_to_be(owned, step, applied).await?;
+    write_rest(owned, step, fua).await?;
+    let contents = |chunk: Chunk| data[usize::from(chunk)].bytes();
+    let (geometry, stripe, rows) = (owned.geometry(), owned.stripe(), step.rows);
+    let made = encode_all(geometry, stripe, rows, owned.missing().or(applied), contents, owned.pool());
+    let write = |new: &NewParity| {
+        let (chunk, start, slice) = new.parts();
+        owned.write_of(chunk, start, Gather::from(slice.clone()))
+    };
+    let writes: SmallVec<[MemberWrite; 2]> = made.iter().map(write).collect();
+    let results = owned.port().write(&writes, fua).await;
+    judge(owned, rows, Verdict::of(results), std::iter::empty()).await
+}
+
+/// What all data chunks of a step hold when it is done. What is to be written is here, whatever its member holds; what cannot be
+/// read comes of `applied`, the parity that has the step's contributions, or of parity that is as it was if all data is, too.
+async fn contents_to_be<D: Device>(
+    owned: Owned<'_, D>,
+    step: &Prepared<D>,
+    applied: ChunkSet,
+) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+    let (rows, mut image) = (step.rows, Image::default());
+    for one in step.participants.iter().filter(|one| one.writes()) {
+        image
+            .insert(Fragment { chunk: one.place.chunk, rows }, Held::Shared(one.data.to_slice(owned.pool())));
+    }
+    let data: SmallVec<[Fragment; 16]> = owned.data().iter().map(|chunk| Fragment { chunk, rows }).collect();
+    let mut unusable: ChunkSet = owned.parity_chunks().collect();
+    unusable = unusable.without(applied);
+    let mut before = Some(parity_before(step));
+    loop {
+        let is_held = |chunk: &Chunk| image.get(*chunk, rows).is_some();
+        let held: ChunkSet = owned.data().iter().filter(is_held).collect();
+        let missing = owned.missing().or(unusable).without(held);
+        match fetch_wanted(owned, missing, &data, &mut image).await {
+            Ok(true) => return Ok(extract_all(owned, missing, &data, &mut image)),
+            Ok(false) => {}
+            Err(VolumeError::Unreadable { member, .. }) if !missing.contains(owned.chunk_on(member)) => {
+                unusable.insert(owned.chunk_on(member));
+            }
+            Err(error) => {
+                let Some(parity) = before.take().filter(|parity| !parity.is_empty()) else {
+                    return Err(error);
+                };
+                let lost = owned.data().and(missing);
+                let Ok(contents) = contents_before(owned, rows, lost, parity).await else {
+                    return Err(error);
+                };
+                for (chunk, contents) in lost.iter().zip(contents) {
+                    image.insert(Fragment { chunk, rows }, Held::Shared(contents));
+                }
+            }
+        }
+    }
+}
+
+/// The parity that nothing was written of, if nothing was of the data either: it agrees with what the members hold.
+fn parity_before<D: Device>(step: &Prepared<D>) -> ChunkSet {
+    let is_untouched =
+        |one: &&Participant<D>| one.last.answer().is_some_and(|answer| !answer.outcome.write_begun);
+    let (reducers, contributors): (Vec<_>, Vec<_>) =
+        step.participants.iter().partition(|one| one.part() == Part::Reduce);
+    match contributors.iter().all(is_untouched) {
+        true => reducers.into_iter().filter(is_untouched).map(|one| one.place.chunk).collect(),
+        false => ChunkSet::EMPTY,
+    }
+}
+
+/// What `lost` data chunks, which are not to be written, held before the step.
+async fn contents_before<D: Device>(
+    owned: Owned<'_, D>,
+    rows: Rows,
+    lost: ChunkSet,
+    parity: ChunkSet,
+) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+    let fragments: SmallVec<[Fragment; 2]> = lost.iter().map(|chunk| Fragment { chunk, rows }).collect();
+    let (others, mut image): (ChunkSet, _) = (owned.parity_chunks().collect(), Image::default());
+    loop {
+        let missing = owned.missing().or(lost).or(others.without(parity));
+        if fetch_wanted(owned, missing, &fragments, &mut image).await? {
+            return Ok(extract_all(owned, missing, &fragments, &mut image));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Where the parts of a step are done, and what each of them came to.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::buffer::Gather;
+use crate::code::chunk_set::{Chunk, P};
+use crate::code::rows::{Fragment, Rows};
+use crate::device::{Device, PeerMember};
+use crate::fabric::host::{Attach, Final, Part};
+use crate::fabric::order::{Answer, Base, Ending, PeerIndex, Role, Stamp};
+use crate::members::Attached;
+use crate::stripe::engine::Owned;
+use layout::units::Slot;
+
+/// Where a chunk is, at a member whose target takes orders.
+pub(super) struct ChunkPlace<D> {
+    pub(super) chunk: Chunk,
+    pub(super) slot: Slot,
+    pub(super) member: Rc<Attached<D>>,
+    pub(super) index: PeerIndex,
+}
+
+/// Where a chunk is. None: its target takes no orders of this attach, or none as large.
+pub(super) fn place_of<D: Device>(
+    owned: Owned<'_, D>,
+    attach: &mut Option<Arc<Attach>>,
+    chunk: Chunk,
+    bytes: u64,
+) -> Option<ChunkPlace<D>> {
+    let slot = owned.slot_of(chunk);
+    let member = owned.port().devices.attached(slot)?;
+    let place = member.device.peer()?.place()?;
+    let is_same = Arc::ptr_eq(attach.get_or_insert_with(|| Arc::clone(&place.attach)), &place.attach);
+    let index = place.index;
+    (is_same && bytes <= place.order_bytes_max).then_some(ChunkPlace { chunk, slot, member, index })
+}
+
+impl<D: Device> ChunkPlace<D> {
+    /// Rows of the chunk on its device.
+    pub(super) fn range(&self, owned: Owned<'_, D>, rows: Rows) -> std::ops::Range<u64> {
+        let bytes = owned.bytes_of(&Fragment { chunk: self.chunk, rows });
+        self.member.on_device(bytes.start).get()..self.member.on_device(bytes.end).get()
+    }
+
+    pub(super) fn takes(self, role: Role, data: Gather) -> Participant<D> {
+        let last = Final::Answered(Answer::nothing(Ending::NeverSeen));
+        Participant { place: self, role, data, last, keeps: None }
+    }
+}
+
+/// A target's part in a step, and what it came to so far.
+pub(super) struct Participant<D> {
+    pub(super) place: ChunkPlace<D>,
+    pub(super) role: Role,
+    pub(super) data: Gather,
+    pub(super) last: Final,
+    /// The op whose difference it keeps.
+    pub(super) keeps: Option<Stamp>,
+}
+
+impl<D: Device> Participant<D> {
+    pub(super) fn peer(&self) -> &dyn PeerMember {
+        self.place.member.device.peer().expect("it was asked when the step was prepared")
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.part() == Part::Contribute { writes: true }
+    }
+
+    pub(super) fn part(&self) -> Part {
+        match &self.role {
+            Role::Contribute { own, .. } => Part::Contribute { writes: !own.is_empty() },
+            Role::Reduce { .. } => Part::Reduce,
+        }
+    }
+}
+
+/// What the targets do in some rows.
+pub(super) struct Prepared<D> {
+    pub(super) rows: Rows,
+    pub(super) base: Base,
+    pub(super) participants: SmallVec<[Participant<D>; 4]>,
+    /// Writes were left out, since their members failed or cannot read what is to be replaced: they are made when the others are.
+    pub(super) is_partial: bool,
+}
+
+/// What a data chunk is multiplied by in a parity chunk.
+pub(super) fn coefficient<D: Device>(owned: Owned<'_, D>, chunk: Chunk, parity: Chunk) -> u8 {
+    if parity == P { 1 } else { factor(owned, chunk) }
+}
+
+/// What a data chunk is multiplied by in Q.
+pub(super) fn factor<D: Device>(owned: Owned<'_, D>, chunk: Chunk) -> u8 {
+    parity::coefficient(owned.geometry().syndrome_index(owned.stripe(), u32::from(chunk)) as usize)
+}
