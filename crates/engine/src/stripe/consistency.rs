@@ -144,6 +144,11 @@ impl Consistency {
         self.doubt(StripeRange::of(stripe));
     }
 
+    /// Whether a stripe came into doubt, or became suspect, in this run.
+    pub(crate) fn has_entered(&self, stripe: Stripe) -> bool {
+        self.entered.lock().contains(stripe.get())
+    }
+
     /// Whether nothing speaks against the parity of a stripe.
     #[inline]
     pub(crate) fn is_sound(&self, stripe: Stripe) -> bool {
