@@ -21,7 +21,9 @@ use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
 use crate::remote_arguments::Fabric;
 use crate::remote_arguments::nqn;
-pub use crate::remote_arguments::{DeviceArguments, DiscoverArguments, RemoteArguments, member_path};
+pub use crate::remote_arguments::{
+    DeviceArguments, DiscoverArguments, Reducers, RemoteArguments, member_path,
+};
 use crate::status::DoubtRange;
 use crate::switch::Switch;
 
@@ -163,6 +165,9 @@ pub enum Command {
     Scrub(ScrubArguments),
     /// Say what happened to a served array, one event a line.
     Events(EventsArguments),
+    /// Say how the members' targets work together.
+    #[command(subcommand)]
+    Fabric(FabricCommand),
     /// Tell people and programs what happens to the arrays of this machine: by mail, over the web, by a program.
     Monitor(MonitorArguments),
     /// Give an array that is not served another name.
@@ -431,6 +436,9 @@ pub struct ServeArguments {
     /// load, and keeps the faster one.
     #[arg(long, value_name = "host|peer|auto", default_value = "host")]
     pub fabric: Fabric,
+    /// With --fabric peer or auto: which target puts a lost chunk together, the one from which it is expected first, or any.
+    #[arg(long, value_name = "fastest|random", default_value = "fastest", hide_short_help = true)]
+    pub reducers: Reducers,
     /// Refuse to start degraded, as mdadm's option does.
     #[arg(long)]
     pub no_degraded: bool,
@@ -871,6 +879,23 @@ pub struct EventsArguments {
     /// Print new events until the array is stopped.
     #[arg(short, long)]
     pub follow: bool,
+}
+
+/// What is asked about the members' targets.
+#[derive(Debug, Subcommand)]
+pub enum FabricCommand {
+    /// Say where parity is made, and why not at the members' targets where it is not.
+    #[command(after_help = "Example: why do small writes still cross this host's network twice?
+  twill fabric explain")]
+    Explain(ExplainArguments),
+}
+
+/// Arguments of `fabric explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ use arguments::{Arguments, Command};
 use clap::CommandFactory as _;
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, correct_size, create, discover, doubt, events, examine, list, members, monitor, pages,
-    rename, scrub, serve, ssdsim, status as show, target, zero_superblock, zones,
+    assemble, bench, correct_size, create, discover, doubt, events, examine, fabric, list, members, monitor,
+    pages, rename, scrub, serve, ssdsim, status as show, target, zero_superblock, zones,
 };
 use exit::ExitKind;
 use failure::Failure;
@@ -89,6 +89,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Repair(arguments) => scrub::repair(arguments, output),
         Command::Scrub(arguments) => scrub::control(arguments, output),
         Command::Events(arguments) => events::run(arguments, output),
+        Command::Fabric(command) => fabric::run(command, output),
         Command::Monitor(arguments) => monitor::run(arguments, output),
         Command::Rename(arguments) => rename::run(arguments, output),
         Command::ZeroSuperblock(arguments) => zero_superblock::run(arguments, output),

@@ -53,6 +53,16 @@ pub enum Fabric {
     Auto,
 }
 
+/// Which target puts a lost chunk together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Reducers {
+    /// The one from which the chunk is expected first, by what this host has measured.
+    #[default]
+    Fastest,
+    /// Any of them.
+    Random,
+}
+
 /// Members of arrays that are not served, and how those on other machines are reached.
 #[derive(Debug, Args)]
 pub struct DeviceArguments {

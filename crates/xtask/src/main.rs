@@ -53,6 +53,8 @@ enum Command {
     Blocks(blocks::Action),
     /// Compare parity made at the host with parity made among targets, over links of a limited rate
     BenchFabric(bench_fabric::Arguments),
+    /// Compare which target puts a lost chunk together, over links of one rate or of two
+    BenchLostReads(bench_fabric::lost_reads::Arguments),
     /// Serve drives that lose their write cache at a power cut
     #[command(subcommand)]
     Drives(drives::Action),
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::KernelTests(arguments) => kernel_tests::run(&root, &arguments),
         Command::Blocks(action) => blocks::run(&action),
         Command::BenchFabric(arguments) => bench_fabric::run(&root, &arguments),
+        Command::BenchLostReads(arguments) => bench_fabric::lost_reads::run(&root, &arguments),
         Command::Drives(action) => drives::run(&action),
         Command::NbdDevice(action) => nbd_device::run(&action),
         Command::Files(action) => files::run(&action),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::order::{Answer, Base, Ending, Op, PEERS_MAX, PeerIndex, Stamp};
+use super::reducer_choice::ReducerChoice;
 
 /// Most ops between the lowest that is not retired and the newest. One that waits for a member to answer holds the others' memory
 /// at the targets; beyond this many stripes are written host-centric until it has ended.
@@ -26,6 +27,8 @@ pub struct Attach {
     ops: Mutex<Ops>,
     /// Which peers each one reaches, as sets.
     reaches: [AtomicU32; PEERS_MAX],
+    /// How fast each puts lost chunks together.
+    pub reducers: ReducerChoice,
 }
 
 #[derive(Debug)]
@@ -39,7 +42,8 @@ impl Attach {
     #[must_use]
     pub fn new(serial: u64) -> Self {
         let reaches = std::array::from_fn(|_| AtomicU32::new(0));
-        Attach { serial, ops: Mutex::new(Ops { next: 1, open: BTreeSet::new() }), reaches }
+        let ops = Mutex::new(Ops { next: 1, open: BTreeSet::new() });
+        Attach { serial, ops, reaches, reducers: ReducerChoice::default() }
     }
 
     /// Begins an op. None: too many are open.

@@ -22,6 +22,7 @@ pub mod host;
 pub mod mode;
 pub mod order;
 mod reducer;
+pub mod reducer_choice;
 pub mod target;
 #[cfg(test)]
 mod target_tests;

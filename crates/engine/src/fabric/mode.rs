@@ -26,6 +26,7 @@ const OTHER_LOAD_PERCENT: u64 = 150;
 pub struct PeerMode {
     is_used: AtomicBool,
     are_up: AtomicBool,
+    are_reducers_drawn: AtomicBool,
     auto: OnceLock<Auto>,
 }
 
@@ -60,6 +61,16 @@ impl PeerMode {
             (true, None) => "peer",
             (true, Some(_)) => "auto",
         }
+    }
+
+    /// Lost chunks are put together by any target, whatever its speed: the paper's comparison.
+    pub fn draw_reducers(&self) {
+        self.are_reducers_drawn.store(true, Relaxed);
+    }
+
+    /// See [`PeerMode::draw_reducers`].
+    pub fn are_reducers_drawn(&self) -> bool {
+        self.are_reducers_drawn.load(Relaxed)
     }
 
     /// Records whether targets are attached that make parity together.

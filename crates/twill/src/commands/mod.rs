@@ -8,6 +8,7 @@ pub mod discover;
 pub mod doubt;
 pub mod events;
 pub mod examine;
+pub mod fabric;
 mod host_access;
 pub mod list;
 pub mod members;

@@ -41,7 +41,7 @@ use crate::own_files::PidFile;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::remote::{self, Attachment};
-use crate::remote_arguments::{Fabric, RemoteArguments};
+use crate::remote_arguments::{Fabric, Reducers, RemoteArguments};
 use crate::service_manager;
 use crate::serving::{NvmeTcpOptions, ServeOptions, Serving, Stopped, block_device};
 use crate::status::ArrayStatus;
@@ -256,6 +256,7 @@ fn quiet_options() -> ServeOptions {
         no_consistency: false,
         no_redo_log: false,
         fabric: Fabric::default(),
+        reducers: Reducers::default(),
         read_only: false,
         balance: true,
         zero_copy: true,
@@ -295,6 +296,7 @@ fn options(
         no_consistency: arguments.consistency_policy.is_some(),
         no_redo_log: arguments.no_redo_log,
         fabric: arguments.fabric,
+        reducers: arguments.reducers,
         read_only: arguments.read_only,
         balance: !arguments.no_balance,
         zero_copy: !arguments.no_zero_copy,

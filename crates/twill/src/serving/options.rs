@@ -7,7 +7,7 @@ use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 
 use super::nvme_tcp::NvmeTcpOptions;
-use crate::remote_arguments::Fabric;
+use crate::remote_arguments::{Fabric, Reducers};
 
 /// How an array is served.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct ServeOptions {
     pub no_redo_log: bool,
     /// Where the parity of members on other machines is made.
     pub fabric: Fabric,
+    /// Which target puts a lost chunk together.
+    pub reducers: Reducers,
     /// No write is accepted, nothing is written to members.
     pub read_only: bool,
     /// A busy shard hands writes of its clients to shards with time.

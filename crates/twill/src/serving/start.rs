@@ -39,7 +39,7 @@ use crate::failure::{Failure, Problem};
 use crate::probe::candidates::Candidates;
 use crate::probe::chosen::Chosen;
 use crate::probe::inspection::inspection;
-use crate::remote_arguments::Fabric;
+use crate::remote_arguments::{Fabric, Reducers};
 use host::device::nvme_tcp::PeerGroup;
 
 /// How long an idle shard polls with `--poll`.
@@ -78,7 +78,7 @@ impl Serving {
             opened.logical_block_bytes(),
         )
         .map_err(gone)?;
-        let array = with_peers(array, &opened.members, options.fabric, &assembly.set_uuid)?;
+        let array = with_peers(array, &opened.members, options, &assembly.set_uuid)?;
         let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
         let remotes = Remotes::new(&log, &known, &shared, &mode);
@@ -119,14 +119,17 @@ impl Serving {
 fn with_peers(
     array: HostArray,
     members: &[Option<MemberDevice>],
-    fabric: Fabric,
+    options: &ServeOptions,
     uuid: &[u8; 16],
 ) -> Result<HostArray, Failure> {
-    if fabric == Fabric::Host {
+    if options.fabric == Fabric::Host {
         return Ok(array);
     }
     let shared = Arc::clone(&array.shared);
-    shared.peers.enable(fabric == Fabric::Auto);
+    shared.peers.enable(options.fabric == Fabric::Auto);
+    if options.reducers == Reducers::Random {
+        shared.peers.draw_reducers();
+    }
     let group = PeerGroup::new(*uuid, move |are_up| shared.peers.set_up(are_up)).map_err(|error| {
         Failure::new(
             ExitKind::IoError,

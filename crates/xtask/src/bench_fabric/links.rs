@@ -17,18 +17,18 @@ pub fn address(target: usize) -> String {
 }
 
 impl Links {
-    /// Links of `rate` Mbit/s each way; 0 is no limit.
-    pub fn new(targets: usize, rate: u32) -> Result<Self> {
+    /// A link for each target, and one for the host, of these rates in Mbit/s each way; 0 is no limit.
+    pub fn new(targets: &[u32], host: u32) -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
             bail!("network namespaces need root: run it with sudo");
         }
-        let links = Links { targets };
+        let links = Links { targets: targets.len() };
         links.remove();
         ip(&["link", "add", BRIDGE, "type", "bridge"])?;
         ip(&["link", "set", BRIDGE, "up"])?;
-        links.connect(&links.host(), "10.77.0.1", "twfh", rate)?;
-        for target in 0..targets {
-            links.connect(&links.target(target), &address(target), &format!("twf{target}"), rate)?;
+        links.connect(&links.host(), "10.77.0.1", "twfh", host)?;
+        for (target, rate) in targets.iter().enumerate() {
+            links.connect(&links.target(target), &address(target), &format!("twf{target}"), *rate)?;
         }
         Ok(links)
     }

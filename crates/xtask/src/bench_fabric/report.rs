@@ -85,7 +85,7 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-fn with_range(ratios: Vec<f64>) -> String {
+pub fn with_range(ratios: Vec<f64>) -> String {
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(0.0, f64::max);
     match ratios.is_empty() {
@@ -94,7 +94,7 @@ fn with_range(ratios: Vec<f64>) -> String {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut all: Vec<f64> = values.collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,11 +1,15 @@
 //! Reads of a lost chunk that another member's target puts together.
 
-use super::place::Prepared;
+use smallvec::SmallVec;
+
+use super::place::{Prepared, place_of};
 use super::reduction::{Reducing, reduce, reduction, sum_of};
 use crate::buffer::Slice;
+use crate::code::chunk_set::Chunk;
+use crate::code::combination::Combination;
 use crate::code::rows::Fragment;
 use crate::device::Device;
-use crate::fabric::order::{Base, Ending, Sink};
+use crate::fabric::order::{Base, Ending, PeerIndex, Sink};
 use crate::stripe::engine::Owned;
 
 /// Reads rows of a chunk that is lost, which comes whole from one of the other members' targets: each of those sends its part there
@@ -19,11 +23,12 @@ pub(in crate::stripe) async fn read_by_peers<D: Device>(
         return None;
     }
     let mut sum = sum_of(owned, lost.chunk, missing)?;
-    // Every helper has its turn.
-    let turn = (owned.stripe().get() % sum.len() as u64) as usize;
-    let (chunk, coefficient) = sum.remove(turn);
+    let bytes = lost.rows.bytes() as u64;
+    let (chunk, coefficient) = sum.remove(chosen(owned, &sum, bytes)?);
     let reducing = Reducing { chunk, base: Base::Own(coefficient), sum };
     let (attach, mut step) = reduction(owned, lost.rows, Sink::Host, &[reducing])?;
+    let now_ns = || owned.port().loads.now_ns();
+    let under_way = attach.reducers.begin(step.participants[0].place.index, bytes, now_ns());
     let data = reduce(owned, &attach, &mut step).await.ok()??;
     let Prepared { participants, .. } = step;
     let read = participants[0].last.answer()?;
@@ -31,5 +36,21 @@ pub(in crate::stripe) async fn read_by_peers<D: Device>(
     let is_good = read.ending == Ending::Done
         && whole.len() == lost.rows.bytes()
         && owned.missing().contains(lost.chunk);
-    is_good.then(|| whole.clone())
+    if !is_good {
+        return None;
+    }
+    under_way.came(now_ns());
+    Some(whole.clone())
+}
+
+/// The helper that puts the chunk together, by its position: the one that is expected to be first (D9), or any.
+fn chosen<D: Device>(owned: Owned<'_, D>, helpers: &Combination, bytes: u64) -> Option<usize> {
+    let mut attach = None;
+    let index = |(chunk, _): &(Chunk, u8)| Some(place_of(owned, &mut attach, *chunk, bytes)?.index);
+    let candidates: SmallVec<[PeerIndex; 8]> = helpers.iter().map(index).collect::<Option<_>>()?;
+    let reducers = &attach?.reducers;
+    Some(match owned.shared().peers.are_reducers_drawn() {
+        true => reducers.draw(candidates.len()),
+        false => reducers.pick(&candidates, bytes, owned.port().loads.now_ns()),
+    })
 }

@@ -15,7 +15,7 @@ use crate::plain::plain;
 use crate::probe::chosen::{Chosen, WithMembers, ambiguous};
 use crate::probe::zoned_candidates::{ZonedCandidates, ZonedChosen};
 use crate::remote;
-use crate::remote_arguments::Fabric;
+use crate::remote_arguments::{Fabric, Reducers};
 use crate::serving::zoned::ManagedZones;
 use crate::serving::{ServeOptions, Serving};
 
@@ -197,6 +197,7 @@ fn check_zoned(arguments: &ServeArguments) -> Result<(), Failure> {
         ),
         ("--no-redo-log", arguments.no_redo_log, "there is no redo log"),
         ("--fabric", arguments.fabric != Fabric::default(), "its members' targets make no parity yet"),
+        ("--reducers", arguments.reducers != Reducers::default(), "its members' targets make no parity yet"),
         ("--re-add", arguments.re_add, "it is not built for zoned arrays yet"),
         ("--spare-group", arguments.spare_group.is_some(), "zoned arrays have no spares yet"),
     ];
