@@ -474,7 +474,8 @@ fn targets_make_parity_among_themselves_and_a_killed_one_costs_no_error() {
     server.wait_for("attached targets", |status| {
         (0..4).all(|slot| remote(status, slot)["unreached_targets"] == 0)
     });
-    let explained = server.twill(&["fabric", "explain", "--json"]).succeeds().json();
+    let explain = ["fabric", "explain", "--control", "control.sock", "--json"];
+    let explained = world.twill::<&str>(&explain, &[]).succeeds().json();
     assert_eq!(explained["reasons"].as_array().unwrap().len(), 1, "only whole stripes: {explained:#}");
     let mut client = world.client();
     let block = |version: u8, at: u64| vec![version ^ (at as u8).wrapping_mul(59); BLOCK];
