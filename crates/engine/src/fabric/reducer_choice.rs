@@ -71,14 +71,9 @@ impl Peer {
         let under_way = self.under_way.load(Relaxed);
         let is_stale = now_ns.saturating_sub(self.measured_ns.load(Relaxed)) > STALE_NS;
         match self.rate.load(Relaxed) {
-            // One that nothing is known of is tried, and no other chunk with it.
-            0 => {
-                if under_way == 0 {
-                    0
-                } else {
-                    u64::MAX
-                }
-            }
+            // One that nothing is known of, or no more, is tried, and no other chunk with it.
+            0 if under_way > 0 => u64::MAX,
+            0 => 0,
             _ if is_stale && under_way == 0 => 0,
             rate => u64::try_from(u128::from(under_way + bytes) * 1_000_000_000 / u128::from(rate))
                 .unwrap_or(u64::MAX),
@@ -97,8 +92,13 @@ pub struct UnderWay<'a> {
 }
 
 impl UnderWay<'_> {
-    /// It came.
-    pub fn came(self, now_ns: u64) {
+    /// It came, or did not: then there are better ones for a while.
+    pub fn ended(self, came: bool, now_ns: u64) {
+        if !came {
+            self.peer.rate.store(1, Relaxed);
+            self.peer.measured_ns.store(now_ns, Relaxed);
+            return;
+        }
         let elapsed_ns = now_ns.saturating_sub(self.began_ns);
         if elapsed_ns == 0 {
             return; // no clock
@@ -133,7 +133,7 @@ mod tests {
             let at = choice.pick(&[4, 7, 9], CHUNK, now_ns);
             let under_way = choice.begin([4, 7, 9][at], CHUNK, now_ns);
             now_ns += CHUNK * 1_000 / rates[at];
-            under_way.came(now_ns);
+            under_way.ended(true, now_ns);
             shares[at] += 1;
         }
         shares
@@ -157,7 +157,7 @@ mod tests {
     fn what_is_under_way_counts() {
         let choice = ReducerChoice::default();
         for peer in 0..2 {
-            choice.begin(peer, CHUNK, STALE_NS).came(STALE_NS + MS);
+            choice.begin(peer, CHUNK, STALE_NS).ended(true, STALE_NS + MS);
         }
         let mut open = Vec::new();
         for _ in 0..10 {
@@ -171,9 +171,20 @@ mod tests {
     }
 
     #[test]
+    fn one_that_failed_is_tried_again_later() {
+        let choice = ReducerChoice::default();
+        choice.begin(0, CHUNK, STALE_NS).ended(true, STALE_NS + MS);
+        choice.begin(1, CHUNK, STALE_NS).ended(false, STALE_NS + MS);
+        assert!((0..100).all(|_| choice.pick(&[0, 1], CHUNK, STALE_NS + 2 * MS) == 0));
+        assert_eq!(choice.pick(&[1], CHUNK, STALE_NS + 2 * MS), 0, "there is no other");
+        choice.begin(0, CHUNK, 3 * STALE_NS).ended(true, 3 * STALE_NS + MS);
+        assert_eq!(choice.pick(&[0, 1], CHUNK, 3 * STALE_NS + MS), 1);
+    }
+
+    #[test]
     fn one_that_is_unknown_gets_one_chunk_at_a_time() {
         let choice = ReducerChoice::default();
-        choice.begin(0, CHUNK, STALE_NS).came(STALE_NS + MS);
+        choice.begin(0, CHUNK, STALE_NS).ended(true, STALE_NS + MS);
         assert_eq!(choice.pick(&[0, 1], CHUNK, STALE_NS + MS), 1);
         let _first = choice.begin(1, CHUNK, STALE_NS + MS);
         assert_eq!(choice.pick(&[0, 1], CHUNK, STALE_NS + MS), 0);

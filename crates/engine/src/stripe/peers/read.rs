@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::place::{Prepared, place_of};
 use super::reduction::{Reducing, reduce, reduction, sum_of};
-use crate::buffer::Slice;
+use crate::buffer::{Gather, Slice};
 use crate::code::chunk_set::Chunk;
 use crate::code::combination::Combination;
 use crate::code::rows::Fragment;
@@ -29,18 +29,19 @@ pub(in crate::stripe) async fn read_by_peers<D: Device>(
     let (attach, mut step) = reduction(owned, lost.rows, Sink::Host, &[reducing])?;
     let now_ns = || owned.port().loads.now_ns();
     let under_way = attach.reducers.begin(step.participants[0].place.index, bytes, now_ns());
-    let data = reduce(owned, &attach, &mut step).await.ok()??;
-    let Prepared { participants, .. } = step;
-    let read = participants[0].last.answer()?;
-    let [whole] = data.slices() else { return None };
-    let is_good = read.ending == Ending::Done
-        && whole.len() == lost.rows.bytes()
-        && owned.missing().contains(lost.chunk);
-    if !is_good {
-        return None;
+    let reduced = reduce(owned, &attach, &mut step).await;
+    let came = reduced.ok().flatten().and_then(|data| whole(&step, &data, lost.rows.bytes()));
+    under_way.ended(came.is_some(), now_ns());
+    came.filter(|_| owned.missing().contains(lost.chunk))
+}
+
+/// What the reducer, the first participant, has sent.
+fn whole<D: Device>(step: &Prepared<D>, data: &Gather, bytes: usize) -> Option<Slice> {
+    let is_done = step.participants[0].last.answer()?.ending == Ending::Done;
+    match data.slices() {
+        [whole] if is_done && whole.len() == bytes => Some(whole.clone()),
+        _ => None,
     }
-    under_way.came(now_ns());
-    Some(whole.clone())
 }
 
 /// The helper that puts the chunk together, by its position: the one that is expected to be first (D9), or any.
