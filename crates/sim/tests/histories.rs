@@ -57,6 +57,7 @@ fn nothing_is_found_where_longer_runs_once_did() {
 /// - Peers 1016872, 3017067: a member did not take its bitmap, and its replacement took its slot at once: the array held that to be
 ///   a member that it needs, and wrote no superblocks any more.
 /// - Peers 4001297: P was made and its member failed, Q and all data were as they were, and a place was unreadable.
+/// - Peers 9001302: one parity had a write that nothing else had, and two places were unreadable.
 /// - Peers 4005230: a drive without space was asked again, and failed on that.
 /// - Peers 4027275: a block of a torn write was read at its member, and was another one after a second crash without that.
 /// - Peers 707951: a target still wrote for an op when its device came back as a new member.
@@ -64,7 +65,7 @@ fn nothing_is_found_where_longer_runs_once_did() {
 fn nothing_is_found_where_longer_runs_of_other_kinds_once_did() {
     let peers = [
         633, 706_914, 707_951, 708_775, 709_085, 709_365, 1_018_497, 1_015_695, 1_022_911, 1_025_061,
-        1_016_872, 3_017_067, 4_001_297, 4_005_230, 4_027_275,
+        1_016_872, 3_017_067, 4_001_297, 4_005_230, 4_027_275, 9_001_302,
     ];
     let peers = peers.map(|seed| (Kind::Peers, seed));
     for (kind, seed) in peers.into_iter().chain([(Kind::Zoned, 574)]) {

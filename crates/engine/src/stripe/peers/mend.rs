@@ -2,18 +2,18 @@
 
 use smallvec::SmallVec;
 
-use super::place::{Participant, Prepared};
+use super::place::{Participant, Prepared, coefficient};
 use crate::buffer::{Gather, Slice};
 use crate::code::chunk_set::{Chunk, ChunkSet};
 use crate::code::image::{Held, Image};
 use crate::code::parity_step::{NewParity, encode_all};
-use crate::code::rows::{Fragment, Rows};
+use crate::code::rows::Fragment;
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::fabric::host::{Mend, Part};
 use crate::members::port::MemberWrite;
 use crate::stripe::engine::Owned;
-use crate::stripe::fetch::{extract_all, fetch_wanted};
+use crate::stripe::fetch::{extract_all, fetch, fetch_wanted};
 use crate::stripe::runner::{Verdict, judge};
 
 /// Makes data and parity of a step agree, where the targets left it half done.
@@ -107,12 +107,10 @@ async fn contents_to_be<D: Device>(
                 let Some(parity) = before.take().filter(|parity| !parity.is_empty()) else {
                     return Err(error);
                 };
-                let lost = owned.data().and(missing);
-                let Ok(contents) = contents_before(owned, rows, lost, parity).await else {
-                    return Err(error);
-                };
-                for (chunk, contents) in lost.iter().zip(contents) {
+                let Ok(made) = parity_to_be(owned, step, parity).await else { return Err(error) };
+                for (chunk, contents) in made {
                     image.insert(Fragment { chunk, rows }, Held::Shared(contents));
+                    unusable = unusable.without(ChunkSet::one(chunk));
                 }
             }
         }
@@ -131,19 +129,31 @@ fn parity_before<D: Device>(step: &Prepared<D>) -> ChunkSet {
     }
 }
 
-/// What `lost` data chunks, which are not to be written, held before the step.
-async fn contents_before<D: Device>(
+/// What parity that is as it was becomes by the step, as read-modify-write makes it: what is replaced is on its members still.
+async fn parity_to_be<D: Device>(
     owned: Owned<'_, D>,
-    rows: Rows,
-    lost: ChunkSet,
+    step: &Prepared<D>,
     parity: ChunkSet,
-) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
-    let fragments: SmallVec<[Fragment; 2]> = lost.iter().map(|chunk| Fragment { chunk, rows }).collect();
-    let (others, mut image): (ChunkSet, _) = (owned.parity_chunks().collect(), Image::default());
-    loop {
-        let missing = owned.missing().or(lost).or(others.without(parity));
-        if fetch_wanted(owned, missing, &fragments, &mut image).await? {
-            return Ok(extract_all(owned, missing, &fragments, &mut image));
-        }
+) -> Result<SmallVec<[(Chunk, Slice); 2]>, VolumeError> {
+    let (rows, mut before) = (step.rows, Image::default());
+    let written = || step.participants.iter().filter(|one| one.writes());
+    let chunks = written().map(|one| one.place.chunk).chain(parity.iter());
+    let fragments: SmallVec<[Fragment; 4]> = chunks.map(|chunk| Fragment { chunk, rows }).collect();
+    fetch(owned, &fragments, &mut before).await?;
+    // A member that failed meanwhile is left out.
+    if fragments.iter().any(|fragment| before.get(fragment.chunk, rows).is_none()) {
+        return Ok(SmallVec::new());
     }
+    let becomes = |parity: Chunk| {
+        let mut made = owned.pool().take(rows.bytes());
+        made.bytes_mut().copy_from_slice(before.expect(parity, rows));
+        for one in written() {
+            let (times, new) = (coefficient(owned, one.place.chunk, parity), one.data.to_slice(owned.pool()));
+            for part in [before.expect(one.place.chunk, rows), new.bytes()] {
+                parity::add_product(times, part, made.bytes_mut());
+            }
+        }
+        (parity, made.freeze())
+    };
+    Ok(parity.iter().map(becomes).collect())
 }
