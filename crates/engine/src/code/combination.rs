@@ -1,5 +1,5 @@
-//! A chunk as the sum of others, each times a coefficient: what the contributors of a reduction are told. The code is linear, so
-//! that every chunk is such a sum as long as no more are missing than parity makes up for (H. P. Anvin, *The mathematics of
+//! A chunk as the sum of other chunks, each multiplied by a coefficient. Contributors of a reduction multiply by these. The code is
+//! linear: each chunk is such a sum while no more chunks are missing than there is parity (H. P. Anvin, *The mathematics of
 //! RAID-6*, sections 3 and 4). There is no I/O, so every case is a row of a table test.
 
 use smallvec::SmallVec;

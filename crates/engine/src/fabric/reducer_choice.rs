@@ -41,7 +41,7 @@ impl Default for ReducerChoice {
 }
 
 impl ReducerChoice {
-    /// One of so many candidates, by its position, whatever its speed: the paper's comparison.
+    /// The position of one of `candidates` at random, whatever its speed: what the paper compares with.
     pub fn draw(&self, candidates: usize) -> usize {
         let mut mixed = self.draws.fetch_add(1, Relaxed).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -92,14 +92,24 @@ async fn by_each_parity<D: Device>(
     fragments: &[Fragment],
 ) -> Result<Option<[Slices; 2]>, VolumeError> {
     let mut results = [Slices::new(), Slices::new()];
+    let mut before = Image::default();
     for (unused, result) in [Q, P].into_iter().zip(&mut results) {
         let (without, mut image) = (lost.or(ChunkSet::one(unused)), Image::default());
+        // What P was used with is read once; P itself must not help Q.
+        for chunk in owned.data().without(lost).iter() {
+            for rows in fragments.iter().map(|fragment| fragment.rows) {
+                if before.get(chunk, rows).is_some() && image.get(chunk, rows).is_none() {
+                    image.insert(Fragment { chunk, rows }, Held::Shared(before.share(chunk, rows)));
+                }
+            }
+        }
         while !fetch_wanted(owned, without, fragments, &mut image).await? {
             if owned.missing() != missing {
                 return Ok(None);
             }
         }
         *result = extract_all(owned, without, fragments, &mut image);
+        before = image;
     }
     Ok(Some(results))
 }

@@ -35,6 +35,8 @@ struct Reason {
     help: Option<&'static str>,
 }
 
+const ALL: &str = "all writes";
+
 /// Explains a served array.
 ///
 /// # Errors
@@ -47,8 +49,12 @@ pub fn run(command: &FabricCommand, output: Output) -> Result<(), Failure> {
 
 fn lines(explanation: &Explanation) -> Vec<String> {
     let place = if explanation.parity_at_targets { "the members' targets" } else { "this host" };
+    // What the option wants, and what comes of it.
+    let is_all_here =
+        explanation.parity_at_targets && explanation.reasons.iter().any(|one| one.writes == ALL);
+    let (is, now) = if is_all_here { ("is to be", ", and at this host for now") } else { ("is", "") };
     let mut lines =
-        vec![format!("parity of small writes is made at {place} (--fabric {})", explanation.fabric)];
+        vec![format!("parity of small writes {is} made at {place} (--fabric {}){now}", explanation.fabric)];
     for reason in &explanation.reasons {
         let member = reason.member.as_ref().map_or_else(String::new, |member| format!("{member}: "));
         lines.push(format!("  {}, at this host: {member}{}", reason.writes, reason.why));
@@ -61,21 +67,20 @@ fn explain(status: &ArrayStatus) -> Explanation {
     let mut reasons = Vec::new();
     let mut add = |writes, member, why: String, help| reasons.push(Reason { writes, member, why, help });
     let has_parity = matches!(status.level.as_str(), "raid4" | "raid5" | "raid6");
-    let all = "all writes";
     match status.fabric.as_str() {
-        _ if !has_parity => add(all, None, format!("{} has no parity", status.level), None),
+        _ if !has_parity => add(ALL, None, format!("{} has no parity", status.level), None),
         "peer" | "auto" => {
             if status.fabric == "auto" && !status.parity_at_targets {
-                add(
-                    all,
+                add(ALL,
                     None,
-                    "the last trial found that faster, or there was too little load for one".to_owned(),
+                    "the last trial found that faster, there was too little load for one, or no targets are attached yet"
+                        .to_owned(),
                     Some("serve it with --fabric peer to have it at the targets whatever is faster"),
                 );
             }
             for member in status.members.iter().filter(|member| member.slot.is_some()) {
                 if let Some((why, help)) = of_member(member) {
-                    add(all, Some(name(member)), why, help);
+                    add("writes that it takes part in", Some(name(member)), why, help);
                 }
             }
             let away = |member: &&MemberStatus| {
@@ -90,10 +95,10 @@ fn explain(status: &ArrayStatus) -> Explanation {
                     _ => "it is not in sync",
                 };
                 add(
-                    all,
+                    ALL,
                     Some(name(member)),
                     why.to_owned(),
-                    Some("rebuild, resync and check go to the targets"),
+                    Some("take it back, or add a device in its place, and wait until that is in sync"),
                 );
             }
             if status.stripes_in_doubt > 0 {
@@ -109,7 +114,7 @@ fn explain(status: &ArrayStatus) -> Explanation {
             );
         }
         _ => add(
-            all,
+            ALL,
             None,
             "--fabric host is the default".to_owned(),
             Some("serve it with --fabric peer, or auto"),
@@ -118,7 +123,7 @@ fn explain(status: &ArrayStatus) -> Explanation {
     Explanation { fabric: status.fabric.clone(), parity_at_targets: status.parity_at_targets, reasons }
 }
 
-/// What keeps all stripes of a member at this host.
+/// What keeps the writes that a member takes part in at this host.
 fn of_member(member: &MemberStatus) -> Option<(String, Option<&'static str>)> {
     if member.state == MemberHealth::Missing {
         return None; // said of the array

@@ -66,7 +66,7 @@ pub(super) async fn carry_out<D: Device>(
         };
         let participant = &mut step.participants[at];
         match one {
-            // The target has tried twice.
+            // The target has tried twice, or its drive has no space.
             Final::Answered(Answer { ending: ending @ (Ending::WriteFailed | Ending::NoSpace), .. }) => {
                 let is_full = ending == Ending::NoSpace;
                 let error = DeviceError {

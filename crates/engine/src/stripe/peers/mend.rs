@@ -107,7 +107,7 @@ async fn contents_to_be<D: Device>(
                 let Some(parity) = before.take().filter(|parity| !parity.is_empty()) else {
                     return Err(error);
                 };
-                let Ok(made) = parity_to_be(owned, step, parity).await else { return Err(error) };
+                let Ok(made) = parity_to_be(owned, step, parity, &image).await else { return Err(error) };
                 for (chunk, contents) in made {
                     image.insert(Fragment { chunk, rows }, Held::Shared(contents));
                     unusable = unusable.without(ChunkSet::one(chunk));
@@ -134,6 +134,7 @@ async fn parity_to_be<D: Device>(
     owned: Owned<'_, D>,
     step: &Prepared<D>,
     parity: ChunkSet,
+    to_be: &Image,
 ) -> Result<SmallVec<[(Chunk, Slice); 2]>, VolumeError> {
     let (rows, mut before) = (step.rows, Image::default());
     let written = || step.participants.iter().filter(|one| one.writes());
@@ -147,10 +148,10 @@ async fn parity_to_be<D: Device>(
     let becomes = |parity: Chunk| {
         let mut made = owned.pool().take(rows.bytes());
         made.bytes_mut().copy_from_slice(before.expect(parity, rows));
-        for one in written() {
-            let (times, new) = (coefficient(owned, one.place.chunk, parity), one.data.to_slice(owned.pool()));
-            for part in [before.expect(one.place.chunk, rows), new.bytes()] {
-                parity::add_product(times, part, made.bytes_mut());
+        for chunk in written().map(|one| one.place.chunk) {
+            for contents in [&before, to_be] {
+                let times = coefficient(owned, chunk, parity);
+                parity::add_product(times, contents.expect(chunk, rows), made.bytes_mut());
             }
         }
         (parity, made.freeze())
