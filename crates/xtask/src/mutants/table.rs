@@ -46,6 +46,12 @@ pub fn markdown(all: &[Found]) -> String {
     text
 }
 
+/// The test that failed by this line, which comes at once: with `--quiet`, and without.
+pub fn failed_test(line: &str) -> Option<&str> {
+    let line = line.trim();
+    line.strip_suffix(" --- FAILED").or_else(|| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
+}
+
 /// The line of a failed run that tells most: what a test said, or the first error.
 pub fn telling(text: &str) -> String {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -55,6 +61,9 @@ pub fn telling(text: &str) -> String {
         let more = if tests.len() > 1 { format!(" and {} more", tests.len() - 1) } else { String::new() };
         return format!("{name}{more}");
     }
+    if let Some(test) = lines().find_map(failed_test) {
+        return test.to_owned();
+    }
     let error =
         lines().find(|line| line.starts_with("error") || line.contains("FAILED") || line.contains("seed"));
     error.or_else(|| lines().next_back()).unwrap_or("nothing was said").chars().take(160).collect()
@@ -62,12 +71,20 @@ pub fn telling(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::telling;
+    use super::{failed_test, telling};
 
     #[test]
     fn the_first_test_that_failed_is_named() {
         let text = "running 3 tests\n..F\n---- a::b stdout ----\nthread\n---- a::c stdout ----\n";
         assert_eq!(telling(text), "a::b and 1 more");
         assert_eq!(telling("fine\nerror[E0308]: mismatched\n"), "error[E0308]: mismatched");
+    }
+
+    #[test]
+    fn a_test_that_fails_is_seen_at_once() {
+        assert_eq!(failed_test("a::b --- FAILED"), Some("a::b"));
+        assert_eq!(failed_test("test a::b ... FAILED"), Some("a::b"));
+        assert_eq!(failed_test("test result: FAILED. 1 passed; 1 failed"), None);
+        assert_eq!(telling(".. 2/3\na::b --- FAILED\n"), "a::b");
     }
 }
