@@ -164,11 +164,15 @@ pub trait PeerMember {
     /// Its place, while its target is attached.
     fn place(&self) -> Option<Place>;
 
-    /// Has an order carried out. It is sent once: after [`NoAnswer::Away`] the caller settles.
-    fn order(&self, order: Order, data: Gather) -> Answering;
+    /// Has an order carried out by the attach with this key ([`Place::key`]). It is sent once: after [`NoAnswer::Away`] the
+    /// caller settles.
+    fn order(&self, key: u64, order: Order, data: Gather) -> Answering;
 
-    /// Asks what became of an op, connecting again if need be.
-    fn settle(&self, stamp: Stamp, how: Settle) -> Answering;
+    /// Asks what became of an op whose order was sent under this key, connecting again if need be.
+    fn settle(&self, key: u64, stamp: Stamp, how: Settle) -> Answering;
+
+    /// Waits a while for its target to be attached again, if it is not now.
+    fn attached(&self) -> Pin<Box<dyn Future<Output = ()>>>;
 }
 
 /// A member's place among the targets of an attach.
@@ -180,6 +184,9 @@ pub struct Place {
     pub index: PeerIndex,
     /// Most bytes of an order.
     pub order_bytes_max: u64,
+    /// Under which its target knows the attach: another one whenever the member was connected anew. F-I4: an op is asked for under
+    /// the key that its order was sent under. Under a later one it would be an op that never came, whatever it has written.
+    pub key: u64,
 }
 
 /// An order or a question on its way.

@@ -133,14 +133,14 @@ pub fn order_from_wire(order: &vendor::Order, shift: u32) -> Order {
     Order { stamp: stamp_from_wire(order.op), role, fua: order.fua }
 }
 
-/// What a host asks about an op of its own attach.
-pub fn settle_to_wire(stamp: Stamp, how: Settle) -> vendor::Settle {
+/// What a host asks about an op of the attach with a key of its own.
+pub fn settle_to_wire(key: u64, stamp: Stamp, how: Settle) -> vendor::Settle {
     let action = match how {
         Settle::Abort => SettleAction::Abort,
         Settle::Ask => SettleAction::Ask,
         Settle::Resend { to, under } => SettleAction::Resend { peer: to, new_op: under.0 },
     };
-    vendor::Settle { op: op_to_wire(stamp), attach_key: 0, action }
+    vendor::Settle { op: op_to_wire(stamp), attach_key: key, action }
 }
 
 /// How a command is completed: its status and its first word, which says what was done whatever the status.

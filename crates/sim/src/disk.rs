@@ -20,6 +20,7 @@ mod watch;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
@@ -628,12 +629,16 @@ impl PeerMember for SimDevice {
         self.0.target.borrow().as_ref().and_then(|target| target.place())
     }
 
-    fn order(&self, order: Order, data: Gather) -> Answering {
-        self.0.target.borrow().as_ref().expect("it has a place").order(order, data)
+    fn order(&self, key: u64, order: Order, data: Gather) -> Answering {
+        self.0.target.borrow().as_ref().expect("it has a place").order(key, order, data)
     }
 
-    fn settle(&self, stamp: Stamp, how: Settle) -> Answering {
-        self.0.target.borrow().as_ref().expect("it has a place").settle(stamp, how)
+    fn settle(&self, key: u64, stamp: Stamp, how: Settle) -> Answering {
+        self.0.target.borrow().as_ref().expect("it has a place").settle(key, stamp, how)
+    }
+
+    fn attached(&self) -> Pin<Box<dyn Future<Output = ()>>> {
+        self.0.target.borrow().as_ref().expect("it has a place").attached()
     }
 }
 

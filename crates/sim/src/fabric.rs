@@ -3,12 +3,14 @@
 //!
 //! Fault model, beside that of the devices:
 //! - A connection between the host and a target is lost with an order before or after it arrived; one that did not arrive may do so
-//!   long after, as a command that a network or a kernel held back.
+//!   long after, as a command that a network or a kernel held back. Or the host connects anew: the target ends what was gathering
+//!   and does not take the order any more, and knows the attach by another key a while later.
 //! - A contribution, or its answer, is lost with the connection between two targets.
 //! - Some members are other vendors' and take no orders.
 //! - Targets are lost with the host at a power cut: their memory is gone, their devices are as after any cut.
 
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -38,6 +40,8 @@ pub(crate) struct FabricPlan {
     pub(crate) delay: u64,
     /// A trial decides where parity is made.
     pub(crate) is_auto: bool,
+    /// A lost connection is made anew, and the attach with it.
+    pub(crate) attaches_anew: bool,
 }
 
 impl FabricPlan {
@@ -48,9 +52,11 @@ impl FabricPlan {
             foreign_one_in: random.pick(&[0, 0, 0, 8]),
             delay: random.pick(&[2, 10, 60]),
             is_auto: false,
+            attaches_anew: false,
         };
         // No draw of its own: seeds that are kept stay what they were.
         plan.is_auto = plan.order_lost_one_in == 40 && plan.delay > 2;
+        plan.attaches_anew = plan.order_lost_one_in > 0 && plan.delay == 10;
         plan
     }
 }
@@ -81,7 +87,10 @@ struct Node {
     fabric: Rc<Fabric>,
     index: PeerIndex,
     disk: Weak<Disk>,
-    target: RefCell<Target<Token>>,
+    /// Of each attach, the current one last; a key is the place in it.
+    attaches: RefCell<Vec<Target<Token>>>,
+    /// When the others know the current one.
+    known_at: Cell<u64>,
     /// Writes that its device has not answered.
     writing: Cell<usize>,
 }
@@ -102,9 +111,14 @@ impl Fabric {
             let index = PeerIndex::try_from(disk.number).ok().filter(|index| usize::from(*index) < PEERS_MAX);
             let node = index.filter(|_| !is_foreign).map(|index| {
                 fabric.attach.set_reaches(index, everyone);
-                let target = RefCell::new(Target::new(index, Pool::new(1 << 20)));
-                let (own, disk, writing) = (Rc::clone(&fabric), Rc::downgrade(disk), Cell::new(0));
-                let node = Rc::new(Node { fabric: own, index, disk, target, writing });
+                let node = Rc::new(Node {
+                    fabric: Rc::clone(&fabric),
+                    index,
+                    disk: Rc::downgrade(disk),
+                    attaches: RefCell::new(vec![Target::new(index, Pool::new(1 << 20))]),
+                    known_at: Cell::new(0),
+                    writing: Cell::new(0),
+                });
                 fabric.nodes.borrow_mut()[usize::from(index)] = Some(Rc::downgrade(&node));
                 node
             });
@@ -138,18 +152,30 @@ fn reply(to: &Reply, what: Result<Answered, NoAnswer>) {
 impl PeerMember for Handle {
     fn place(&self) -> Option<Place> {
         let attach = Arc::clone(&self.0.fabric.attach);
-        Some(Place { attach, index: self.0.index, order_bytes_max: 1 << 20 })
+        let place = Place { attach, index: self.0.index, order_bytes_max: 1 << 20, key: self.0.key() };
+        self.0.is_known().then_some(place)
     }
 
-    fn order(&self, order: Order, data: Gather) -> Answering {
+    fn order(&self, key: u64, order: Order, data: Gather) -> Answering {
         let (own, fabric) = (Rc::clone(&self.0), &self.0.fabric);
         fabric.world.note(Note::Words(format!("target {}: {order:?}", own.index)));
         let (pending, filler) = pending();
         let answer: Reply = Rc::new(RefCell::new(Some(filler)));
         let to = Rc::clone(&answer);
-        let deliver = move || own.take(&to, move |token| Input::Order { order, data, token });
+        let deliver = move || own.take(key, &to, move |token| Input::Order { order, data, token });
         if fabric.is_lost(fabric.plan.order_lost_one_in) {
             fabric.world.counts.borrow_mut().lost_orders += 1;
+            if fabric.plan.attaches_anew {
+                if fabric.world.random().one_in(2) {
+                    fabric.world.after(fabric.delay(), deliver);
+                }
+                let own = Rc::clone(&self.0);
+                fabric.world.after(fabric.world.random().between(1, 4 * fabric.plan.delay), move || {
+                    reply(&answer, Err(NoAnswer::Away));
+                    own.attach_anew();
+                });
+                return Box::pin(pending);
+            }
             fabric.world.after(fabric.delay(), move || reply(&answer, Err(NoAnswer::Away)));
             let late = fabric.world.random().between(1, 40 * fabric.plan.delay);
             if !fabric.world.random().one_in(3) {
@@ -161,59 +187,95 @@ impl PeerMember for Handle {
         Box::pin(pending)
     }
 
-    fn settle(&self, stamp: Stamp, how: Settle) -> Answering {
+    fn settle(&self, key: u64, stamp: Stamp, how: Settle) -> Answering {
         let (own, fabric) = (Rc::clone(&self.0), &self.0.fabric);
-        fabric.world.note(Note::Words(format!("target {}: {how:?} {stamp:?}", own.index)));
+        fabric.world.note(Note::Words(format!("target {}, attach {key}: {how:?} {stamp:?}", own.index)));
         let (pending, filler) = pending();
         let to: Reply = Rc::new(RefCell::new(Some(filler)));
-        let deliver = move || own.take(&to, move |token| Input::Settle { stamp, how, token });
+        let deliver = move || own.take(key, &to, move |token| Input::Settle { stamp, how, token });
         fabric.world.after(fabric.delay(), deliver);
+        Box::pin(pending)
+    }
+
+    fn attached(&self) -> Pin<Box<dyn Future<Output = ()>>> {
+        let (node, world) = (&self.0, &self.0.fabric.world);
+        if node.is_known() {
+            return Box::pin(std::future::ready(()));
+        }
+        let (pending, filler) = pending();
+        world.after(node.known_at.get() - world.now(), move || filler.fill(()));
         Box::pin(pending)
     }
 }
 
 impl SimTarget for Handle {
     fn end_ops(&self) -> bool {
-        let mut effects = Effects::new();
-        self.0.target.borrow_mut().abort_all(&mut effects);
-        effects.into_iter().for_each(|effect| self.0.carry_out(effect));
+        self.0.end_ops();
         self.0.writing.get() > 0
     }
 }
 
 impl Node {
-    /// A command of the host has arrived.
-    fn take(self: &Rc<Self>, to: &Reply, input: impl FnOnce(Token) -> Input<Token>) {
+    /// Of the current attach.
+    fn key(&self) -> u64 {
+        self.attaches.borrow().len() as u64 - 1
+    }
+
+    fn is_known(&self) -> bool {
+        self.known_at.get() <= self.fabric.world.now()
+    }
+
+    fn end_ops(self: &Rc<Self>) {
+        let (mut effects, key) = (Effects::new(), self.key());
+        self.attaches.borrow_mut().last_mut().expect("one at least").abort_all(&mut effects);
+        effects.into_iter().for_each(|effect| self.carry_out(key, effect));
+    }
+
+    /// The host has connected anew: nothing of the former attach begins any more, and the others hear of the new one.
+    fn attach_anew(self: &Rc<Self>) {
+        self.end_ops();
+        self.attaches.borrow_mut().push(Target::new(self.index, Pool::new(1 << 20)));
+        let fabric = &self.fabric;
+        self.known_at.set(fabric.world.now() + fabric.world.random().between(1, 20 * fabric.plan.delay));
+    }
+
+    /// A command of the host for the attach with a key has arrived.
+    fn take(self: &Rc<Self>, key: u64, to: &Reply, input: impl FnOnce(Token) -> Input<Token>) {
         let Some(disk) = self.disk.upgrade() else { return };
         if let Some(kind @ (DeviceErrorKind::Gone | DeviceErrorKind::Timeout)) = disk.dead() {
             let error =
                 DeviceError { kind, operation: "order", offset: DeviceOffset::START, bytes: 0, errno: 0 };
             return reply(to, Err(NoAnswer::Device(error)));
         }
-        let (own, to) = (Rc::clone(self), Rc::clone(to));
-        let token: Token = Box::new(move |answer, data| {
-            let fabric = Rc::clone(&own.fabric);
+        let (own, reply_to) = (Rc::clone(self), Rc::clone(to));
+        let token: Token = Box::new(move |mut answer, data| {
+            let (fabric, to) = (Rc::clone(&own.fabric), reply_to);
+            answer.outcome.retained &= key == own.key();
             fabric.world.note(Note::Words(format!("target {}: {answer:?}", own.index)));
             let delay = fabric.delay();
             fabric.world.after(delay, move || reply(&to, Ok(Answered { answer, data })));
         });
-        self.handle(input(token));
+        let input = input(token);
+        if key != self.key() && matches!(input, Input::Order { .. }) {
+            return reply(to, Err(NoAnswer::Forgot));
+        }
+        self.handle(key, input);
     }
 
-    fn handle(self: &Rc<Self>, input: Input<Token>) {
+    fn handle(self: &Rc<Self>, key: u64, input: Input<Token>) {
         let mut effects = Effects::new();
-        self.target.borrow_mut().handle(input, &mut effects);
+        self.attaches.borrow_mut()[key as usize].handle(input, &mut effects);
         for effect in effects {
-            self.carry_out(effect);
+            self.carry_out(key, effect);
         }
     }
 
-    fn carry_out(self: &Rc<Self>, effect: Effect<Token>) {
+    fn carry_out(self: &Rc<Self>, key: u64, effect: Effect<Token>) {
         let own = Rc::clone(self);
         let Some(disk) = self.disk.upgrade() else { return };
         match effect {
             Effect::Read { op, rows } => disk.read_then(&rows, move |result| {
-                own.handle(Input::Read { op, result: result.map_err(drop) });
+                own.handle(key, Input::Read { op, result: result.map_err(drop) });
             }),
             Effect::Write { op, start, data, fua } => disk.write_then(start, data, fua, {
                 self.writing.update(|count| count + 1);
@@ -223,23 +285,30 @@ impl Node {
                         DeviceErrorKind::NoSpace => Ending::NoSpace,
                         _ => Ending::WriteFailed,
                     });
-                    own.handle(Input::Written { op, result });
+                    own.handle(key, Input::Written { op, result });
                 }
             }),
             Effect::Forward { destination, to, contribution, data } => {
-                self.forward(destination, to, contribution, data.into());
+                self.forward(key, destination, to, contribution, data.into());
             }
             Effect::Limit { op } => {
-                self.fabric.world.after(LIMIT_TICKS, move || own.handle(Input::Limit { op }));
+                self.fabric.world.after(LIMIT_TICKS, move || own.handle(key, Input::Limit { op }));
             }
             Effect::Answer { token, answer, data } => token(answer, data),
         }
     }
 
-    fn forward(self: &Rc<Self>, destination: usize, to: PeerIndex, part: Contribution, data: Gather) {
+    fn forward(
+        self: &Rc<Self>,
+        key: u64,
+        destination: usize,
+        to: PeerIndex,
+        part: Contribution,
+        data: Gather,
+    ) {
         let (fabric, own, op) = (Rc::clone(&self.fabric), Rc::clone(self), part.stamp.op);
         let told = Rc::new(RefCell::new(Some(move |ending| {
-            own.handle(Input::Forwarded { op, destination, ending });
+            own.handle(key, Input::Forwarded { op, destination, ending });
         })));
         let tell = move |ending| {
             let told = told.borrow_mut().take();
@@ -257,17 +326,19 @@ impl Node {
                 return; // else the contribution, but not its answer, arrives
             }
         }
-        let Some(peer) = fabric.node(to) else { return tell(Ending::PeerUnreachable) };
+        let peer = fabric.node(to).filter(|peer| peer.is_known() && key == self.key());
+        let Some(peer) = peer else { return tell(Ending::PeerUnreachable) };
+        let their_key = peer.key();
         world.after(fabric.delay(), move || {
             let is_gone = peer.disk.upgrade().is_none_or(|disk| {
                 matches!(disk.dead(), Some(DeviceErrorKind::Gone | DeviceErrorKind::Timeout))
             });
-            if is_gone {
+            if is_gone || their_key != peer.key() {
                 return tell(Ending::PeerUnreachable);
             }
             let (world, delay) = (Rc::clone(&peer.fabric.world), peer.fabric.delay());
             let token: Token = Box::new(move |answer, _| world.after(delay, move || tell(answer.ending)));
-            peer.handle(Input::Contribution { contribution: part, data, token });
+            peer.handle(their_key, Input::Contribution { contribution: part, data, token });
         });
     }
 }

@@ -5,165 +5,16 @@
 //! as far as a kill can be repeated.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::nbd::{Client, FLUSH, FUA, WRITE};
+use crate::load::{Random, Writer, compare_all, number};
+use crate::nbd::Client;
 use crate::world::{MEMBER_BYTES, Server, World};
 
 const MEMBERS: usize = 4;
-const BLOCK: u64 = 4096;
-/// Blocks that one writer has to itself, in turns with the other: a third of a stripe, so that both meet in stripes.
-const TURN_BLOCKS: u64 = 16;
-const WRITERS: u64 = 2;
-const IN_FLIGHT: usize = 12;
-const WRITE_BLOCKS_MAX: u64 = 8;
-
-/// Xorshift: the tests of the program need no better one.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
-/// What a writer knows of one block: the last version sent and the last one acknowledged. Version 0 is zeroes.
-#[derive(Clone, Copy, Default)]
-struct Block {
-    sent: u64,
-    acknowledged: u64,
-    /// The last one that was acknowledged with FUA or before a flush that returned.
-    durable: u64,
-    in_flight: bool,
-}
-
-/// One write on its way.
-struct Request {
-    id: u64,
-    first: u64,
-    count: u64,
-    fua: bool,
-    /// A flush: the versions acknowledged when it was sent.
-    covers: Option<Vec<(u64, u64)>>,
-}
-
-struct Writer {
-    index: u64,
-    random: Random,
-    /// Of the whole array; a writer touches its own.
-    blocks: Vec<Block>,
-    next_id: u64,
-}
-
-fn contents(block: u64, version: u64) -> Vec<u8> {
-    if version == 0 {
-        return vec![0; BLOCK as usize];
-    }
-    let stamp = [block.to_le_bytes(), version.to_le_bytes()].concat();
-    stamp.repeat(BLOCK as usize / 16)
-}
-
-impl Writer {
-    /// Writes and flushes until the server is gone. Returns how many requests were acknowledged.
-    fn load(&mut self, socket: &Path) -> u64 {
-        // What an earlier server did not answer may be there or not: later versions tell which.
-        self.blocks.iter_mut().for_each(|block| block.in_flight = false);
-        let (mut acknowledged, mut on_their_way) = (0, Vec::new());
-        let Ok(mut client) = Client::connect(socket) else { return 0 };
-        loop {
-            while on_their_way.len() < IN_FLIGHT {
-                let Some(request) = self.send(&mut client) else { return acknowledged };
-                on_their_way.push(request);
-            }
-            let Ok((id, error)) = client.reply() else { return acknowledged };
-            assert_eq!(error, 0, "a healthy array takes writes");
-            let at = on_their_way.iter().position(|request| request.id == id).expect("a request of ours");
-            self.finish(&on_their_way.swap_remove(at));
-            acknowledged += 1;
-        }
-    }
-
-    fn send(&mut self, client: &mut Client) -> Option<Request> {
-        self.next_id += 1;
-        let id = self.next_id;
-        if self.random.below(16) == 0 {
-            client.send((FLUSH, 0), id, 0, 0, &[]).ok()?;
-            let known =
-                self.blocks.iter().enumerate().filter(|(_, block)| block.acknowledged > block.durable);
-            let covers = known.map(|(at, block)| (at as u64, block.acknowledged)).collect();
-            return Some(Request { id, first: 0, count: 0, fua: false, covers: Some(covers) });
-        }
-        let (first, count) = self.place();
-        let fua = self.random.below(4) == 0;
-        let mut data = Vec::new();
-        for at in first..first + count {
-            let block = &mut self.blocks[at as usize];
-            (block.sent, block.in_flight) = (block.sent + 1, true);
-            data.extend(contents(at, block.sent));
-        }
-        let flags = if fua { FUA } else { 0 };
-        client.send((WRITE, flags), id, first * BLOCK, (count * BLOCK) as u32, &data).ok()?;
-        Some(Request { id, first, count, fua, covers: None })
-    }
-
-    /// A place of this writer with no write on its way, so that versions have an order.
-    fn place(&mut self) -> (u64, u64) {
-        let turns = self.blocks.len() as u64 / (TURN_BLOCKS * WRITERS);
-        loop {
-            let turn = self.random.below(turns) * WRITERS + self.index;
-            let start = self.random.below(TURN_BLOCKS);
-            let count = (1 + self.random.below(WRITE_BLOCKS_MAX)).min(TURN_BLOCKS - start);
-            let first = turn * TURN_BLOCKS + start;
-            if (first..first + count).all(|at| !self.blocks[at as usize].in_flight) {
-                return (first, count);
-            }
-        }
-    }
-
-    fn finish(&mut self, request: &Request) {
-        for at in request.first..request.first + request.count {
-            let block = &mut self.blocks[at as usize];
-            (block.acknowledged, block.in_flight) = (block.sent, false);
-            if request.fua {
-                block.durable = block.sent;
-            }
-        }
-        for (at, version) in request.covers.iter().flatten() {
-            let block = &mut self.blocks[*at as usize];
-            block.durable = block.durable.max(*version);
-        }
-    }
-
-    /// Compares every block of this writer with what the server reads. What is there counts from now on.
-    fn compare(&mut self, array: &[u8]) {
-        let own = |at: u64| at / TURN_BLOCKS % WRITERS == self.index;
-        for (at, block) in (0..).zip(&mut self.blocks).filter(|(at, _)| own(*at)) {
-            let found = &array[(at * BLOCK) as usize..][..BLOCK as usize];
-            let version = u64::from_le_bytes(found[8..16].try_into().expect("eight bytes"));
-            assert!(found == contents(at, version), "block {at} is none of its versions");
-            assert!(
-                version >= block.durable,
-                "block {at}: {version} is there, {} was durable",
-                block.durable
-            );
-            // More than is promised: what was acknowledged is with the kernel, which goes on.
-            let Block { acknowledged, sent, .. } = *block;
-            assert!(
-                (acknowledged..=sent).contains(&version),
-                "block {at}: {version}, not {acknowledged}..={sent}"
-            );
-            *block = Block { sent, acknowledged: version, durable: version, in_flight: false };
-        }
-    }
-}
-
 /// The data areas of all members of a RAID-5 sum up to zero.
 fn assert_parity_agrees(world: &World, members: &[String]) {
     let data_offset = world.twill(&["examine", "--json"], members).succeeds().json();
@@ -177,11 +28,6 @@ fn assert_parity_agrees(world: &World, members: &[String]) {
     let agrees = |at: &u64| all.iter().fold(0, |sum, member| sum ^ member[*at as usize]) == 0;
     let wrong = (offset..end).find(|at| !agrees(at));
     assert_eq!(wrong, None, "the first byte whose parity does not agree");
-}
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name)
-        .map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
 fn rounds() -> u64 {
@@ -203,14 +49,7 @@ fn kill_under_load(
     for round in 0..rounds() {
         let server = world.serve(&["--shards", "2"], members);
         if writers.is_empty() {
-            let blocks = Client::connect(&socket).expect("served").size_bytes / BLOCK;
-            let writer = |index| Writer {
-                index,
-                random: Random(seed ^ (index + 1)),
-                blocks: vec![Block::default(); blocks as usize],
-                next_id: 0,
-            };
-            writers = (0..WRITERS).map(writer).collect();
+            writers = Writer::all(Client::connect(&socket).expect("served").size_bytes, seed);
         }
         let pid = Pid::from_child(&server.process);
         let delay = Duration::from_millis(5 + random.below(250));
@@ -399,15 +238,4 @@ fn nothing_is_logged_where_superblocks_do_not_say_that_writes_are_under_way() {
     server.twill(&["fail", &members[1]]).succeeds();
     assert_eq!(server.status()["redo_log"], "unused");
     server.stop();
-}
-
-/// Every block is one of its versions, and none older than what was acknowledged.
-fn compare_all(world: &World, writers: &mut [Writer]) {
-    let mut client = world.client();
-    let mut array = Vec::new();
-    while (array.len() as u64) < client.size_bytes {
-        let bytes = (client.size_bytes - array.len() as u64).min(1 << 20) as u32;
-        array.extend(client.read(array.len() as u64, bytes).expect("served").expect("readable"));
-    }
-    writers.iter_mut().for_each(|writer| writer.compare(&array));
 }

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use smallvec::SmallVec;
 
-use super::place::{Participant, Prepared};
+use super::place::{Kept, Participant, Prepared};
 use crate::buffer::Gather;
 use crate::device::{Answered, Answering, Device, DeviceError, DeviceErrorKind, NoAnswer};
 use crate::error::VolumeError;
@@ -20,6 +20,8 @@ pub(super) struct Request {
     /// Which participant.
     pub(super) at: usize,
     pub(super) asked: Asked,
+    /// Of the attach that it was sent to.
+    pub(super) key: u64,
     pub(super) waiting: Waiting,
 }
 
@@ -46,8 +48,9 @@ pub(super) fn ordered<D: Device>(
     stamp: Stamp,
     fua: bool,
 ) -> Request {
-    let order = Order { stamp, role, fua };
-    Request { at, asked: Asked::Order, waiting: Waiting::Order(one.peer().order(order, one.data.clone())) }
+    let (order, key) = (Order { stamp, role, fua }, one.place.key);
+    let waiting = Waiting::Order(one.peer().order(key, order, one.data.clone()));
+    Request { at, asked: Asked::Order, key, waiting }
 }
 
 /// Waits for the answers of a round, and enters what the participants came to. What came for the host.
@@ -58,7 +61,7 @@ pub(super) async fn carry_out<D: Device>(
     stamp: Stamp,
 ) -> Result<Gather, VolumeError> {
     let data = wait(owned, step, &mut requests, stamp).await;
-    for Request { at, asked, waiting } in requests {
+    for Request { at, asked, key, waiting } in requests {
         let one = match waiting {
             Waiting::Final(one) => one,
             Waiting::Needed(error) => return Err(error),
@@ -84,12 +87,17 @@ pub(super) async fn carry_out<D: Device>(
             Final::Answered(answer) if asked == Asked::Order => {
                 participant.last = one;
                 if answer.outcome.retained {
-                    participant.keeps = Some(stamp);
+                    participant.keeps = Some(Kept { stamp, key });
                 }
             }
             Final::Answered(_) => {}
             Final::Failed | Final::Forgot => participant.last = one,
         }
+    }
+    // Its target may have answered all the same, after it was paused: the array no longer uses what it did or did not.
+    let missing = owned.missing();
+    for one in step.participants.iter_mut().filter(|one| missing.contains(one.place.chunk)) {
+        one.last = Final::Failed;
     }
     Ok(data)
 }
@@ -189,8 +197,9 @@ async fn wait<D: Device>(
                     }
                 };
                 any_new |= next.is_none();
-                request.waiting = next
-                    .unwrap_or_else(|| Waiting::Question(participant.peer().settle(stamp, Settle::Abort)));
+                request.waiting = next.unwrap_or_else(|| {
+                    Waiting::Question(participant.peer().settle(request.key, stamp, Settle::Abort))
+                });
                 if !request.waiting.is_good() {
                     trouble.add(request.asked, participant, &request.waiting);
                 }

@@ -21,6 +21,8 @@ pub(super) struct ChunkPlace<D> {
     pub(super) slot: Slot,
     pub(super) member: Rc<Attached<D>>,
     pub(super) index: PeerIndex,
+    /// Under which its target knows the attach.
+    pub(super) key: u64,
 }
 
 /// Where a chunk is. None: its target takes no orders of this attach, or none as large.
@@ -34,8 +36,8 @@ pub(super) fn place_of<D: Device>(
     let member = owned.port().devices.attached(slot)?;
     let place = member.device.peer()?.place()?;
     let is_same = Arc::ptr_eq(attach.get_or_insert_with(|| Arc::clone(&place.attach)), &place.attach);
-    let index = place.index;
-    (is_same && bytes <= place.order_bytes_max).then_some(ChunkPlace { chunk, slot, member, index })
+    let (index, key) = (place.index, place.key);
+    (is_same && bytes <= place.order_bytes_max).then_some(ChunkPlace { chunk, slot, member, index, key })
 }
 
 impl<D: Device> ChunkPlace<D> {
@@ -58,12 +60,26 @@ pub(super) struct Participant<D> {
     pub(super) data: Gather,
     pub(super) last: Final,
     /// The op whose difference it keeps.
-    pub(super) keeps: Option<Stamp>,
+    pub(super) keeps: Option<Kept>,
+}
+
+/// An op at a target, by what the target knows it by.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) stamp: Stamp,
+    pub(super) key: u64,
 }
 
 impl<D: Device> Participant<D> {
     pub(super) fn peer(&self) -> &dyn PeerMember {
         self.place.member.device.peer().expect("it was asked when the step was prepared")
+    }
+
+    /// What is ordered from now on is for the attach that its target has now.
+    pub(super) fn look_again(&mut self) {
+        if let Some(place) = self.peer().place() {
+            self.place.key = place.key;
+        }
     }
 
     pub(super) fn writes(&self) -> bool {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::ask::{Asked, Request, Requests, Waiting, carry_out, first_round, ordered};
 use super::mend::mend_by_host;
-use super::place::{Participant, Prepared, coefficient, place_of};
+use super::place::{Kept, Participant, Prepared, coefficient, place_of};
 use crate::buffer::Gather;
 use crate::code::chunk_set::Chunk;
 use crate::code::image::Image;
@@ -165,11 +165,15 @@ async fn run_step<D: Device>(
         let finals: SmallVec<[(Part, Final); 4]> =
             step.participants.iter().map(|one| (one.part(), one.last)).collect();
         match mend(step.base, &finals) {
-            // With all data there is another way.
-            Mend::Resend if owned.lost().is_empty() && !all_reach(attach, step) => {
-                return (ops, Ok(Mend::Reconstruct));
+            Mend::Resend => {
+                // A target that was connected anew is known to the others a little later.
+                let working = step.participants.iter().filter(|one| one.last != Final::Failed);
+                join_all(working.map(|one| one.peer().attached())).await;
+                // With all data there is another way, and no other one without what was kept.
+                if owned.lost().is_empty() && !all_reach(attach, step) || !all_kept(step) {
+                    return (ops, Ok(Mend::Reconstruct));
+                }
             }
-            Mend::Resend => {}
             how => return (ops, Ok(how)),
         }
     }
@@ -188,6 +192,14 @@ fn all_reach<D: Device>(attach: &Attach, step: &Prepared<D>) -> bool {
         .all(|(from, to)| attach.reaches(from, to))
 }
 
+/// Whether all that is kept is kept still: no longer at a target that was attached anew.
+fn all_kept<D: Device>(step: &Prepared<D>) -> bool {
+    let is_kept =
+        |one: &Participant<D>, kept: Kept| one.peer().place().is_some_and(|place| place.key == kept.key);
+    let mut working = step.participants.iter().filter(|one| one.last != Final::Failed);
+    working.all(|one| one.keeps.is_none_or(|kept| is_kept(one, kept)))
+}
+
 /// The reducers that can still take the op's contributions get what is kept of it, and parts that never began are ordered again. A
 /// write whose member failed, or cannot read what it replaces, is left out.
 fn resend_round<D: Device>(step: &mut Prepared<D>, stamp: Stamp, fua: bool) -> Requests {
@@ -199,6 +211,7 @@ fn resend_round<D: Device>(step: &mut Prepared<D>, stamp: Stamp, fua: bool) -> R
         if let Role::Reduce { contributions, .. } = &mut one.role {
             *contributions -= u8::try_from(left_out).expect("it counted them");
         }
+        one.look_again();
     }
     let step = &*step;
     let is_wanting = |one: &Participant<D>| one.part() == Part::Reduce && one.last.takes_contributions();
@@ -213,10 +226,10 @@ fn resend_round<D: Device>(step: &mut Prepared<D>, stamp: Stamp, fua: bool) -> R
             (Role::Reduce { .. }, _) => {}
             (Role::Contribute { .. }, Some(kept)) => {
                 for &to in &wanting {
-                    let kept = Stamp { lowest: stamp.lowest, ..kept };
-                    let resent = one.peer().settle(kept, Settle::Resend { to, under: stamp.op });
+                    let (of, key) = (Stamp { lowest: stamp.lowest, ..kept.stamp }, kept.key);
+                    let resent = one.peer().settle(key, of, Settle::Resend { to, under: stamp.op });
                     let asked = Asked::Resend(to);
-                    requests.push(Request { at, asked, waiting: Waiting::Question(resent) });
+                    requests.push(Request { at, asked, key, waiting: Waiting::Question(resent) });
                 }
             }
             (Role::Contribute { how, own, rows, to }, None) => {

@@ -171,6 +171,8 @@ pub(super) struct Seat {
     pub index: PeerIndex,
     /// The association on which its target knows all the others; 0: none.
     pub ready: AtomicU64,
+    /// The key of that association.
+    pub key: AtomicU64,
     /// Other members whose targets its target does not reach.
     pub unreached: AtomicU32,
 }
@@ -424,9 +426,16 @@ impl RemoteMember {
 
     /// Its place among the members whose targets work together, while its target is attached.
     pub(super) fn ready_seat(&self) -> Option<&Seat> {
+        self.ready_key().and_then(|_| self.seat.get())
+    }
+
+    /// Under which its target knows the attach, while it is attached.
+    pub(super) fn ready_key(&self) -> Option<u64> {
         let seat = self.seat.get()?;
-        let ready = seat.ready.load(Ordering::SeqCst);
-        (ready != 0 && self.is_up(ready)).then_some(seat)
+        let (ready, key) = (seat.ready.load(Ordering::SeqCst), seat.key.load(Ordering::SeqCst));
+        // Each association has a key of its own: as long as it is this one, so is its key.
+        let is_still = ready == seat.ready.load(Ordering::SeqCst);
+        (ready != 0 && is_still && self.is_up(ready)).then_some(key)
     }
 
     /// A shard has a queue of its own from now on.

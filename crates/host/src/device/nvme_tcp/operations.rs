@@ -279,18 +279,18 @@ impl Operations {
         self.waiting.extend(std::mem::take(&mut self.delayed));
     }
 
-    /// The association of all commands is over: what was in flight begins anew, but for what must not be sent twice, whose
-    /// tickets are returned.
+    /// The association of all commands is over: what was in flight begins anew, but for what must not be sent twice, or on another
+    /// association (F-I4). Returns the tickets of those.
     pub fn restart(&mut self) -> Vec<Ticket> {
         self.commands.clear();
         self.delayed.clear();
         let mut away = Vec::new();
         for (_, operation) in &mut self.all {
             if let Work::Vendor(vendor) = &operation.work
-                && operation.in_flight > 0
                 && !vendor.may_repeat
             {
-                vendor.reply.set(Some(VendorReply::Away));
+                let is_sent = operation.in_flight > 0;
+                vendor.reply.set(Some(if is_sent { VendorReply::Away } else { VendorReply::NotSent }));
                 away.extend(operation.ticket.take());
             }
         }

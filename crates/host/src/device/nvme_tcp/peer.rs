@@ -1,6 +1,8 @@
 //! A member whose target takes part in ops among targets: orders and questions on their way, and what the answers mean.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::buffer::Gather;
 use engine::device::{Answered, Answering, NoAnswer, PeerMember, Place};
@@ -14,16 +16,24 @@ use crate::fabric_wire::{answer_from_wire, order_to_wire, settle_to_wire};
 /// Most bytes of an order: a target takes as much in one command.
 const ORDER_BYTES_MAX: u64 = 1 << 20;
 
+/// How often it is looked whether a target is attached again, and for how many looks: twice the time that it takes.
+const ATTACH_LOOK: Duration = Duration::from_millis(25);
+const ATTACH_LOOKS: u32 = 80;
+
 impl PeerMember for RemoteDevice {
     fn place(&self) -> Option<Place> {
         let member = self.member();
-        let seat = member.ready_seat()?;
+        let (seat, key) = (member.ready_seat()?, member.ready_key()?);
         let order_bytes_max = member.shape.transfer_bytes_max.min(ORDER_BYTES_MAX);
-        Some(Place { attach: Arc::clone(&seat.attach), index: seat.index, order_bytes_max })
+        Some(Place { attach: Arc::clone(&seat.attach), index: seat.index, order_bytes_max, key })
     }
 
-    fn order(&self, order: Order, data: Gather) -> Answering {
+    fn order(&self, key: u64, order: Order, data: Gather) -> Answering {
         let member = self.member();
+        if member.ready_key() != Some(key) {
+            // As a target does that does not know the attach any more.
+            return Box::pin(async { Err(NoAnswer::Forgot) });
+        }
         let sqe = order_to_wire(&order, member.shape.block_log2).encode(member.address.namespace);
         let is_volatile = writes(&order.role) && !order.fua;
         let bytes_in = match &order.role {
@@ -34,16 +44,34 @@ impl PeerMember for RemoteDevice {
         };
         let command = VendorCommand { sqe, data, bytes_in, may_repeat: false, is_volatile };
         let done = self.send("order", command);
-        Box::pin(async move { answered(done.await.map_err(NoAnswer::Device)?) })
+        Box::pin(async move {
+            match done.await.map_err(NoAnswer::Device)? {
+                VendorReply::NotSent => Err(NoAnswer::Forgot),
+                reply => answered(reply),
+            }
+        })
     }
 
-    fn settle(&self, stamp: Stamp, how: Settle) -> Answering {
+    fn settle(&self, key: u64, stamp: Stamp, how: Settle) -> Answering {
         // What is resent counts once under its new op, but a target that has forgotten the attach has forgotten that, too.
         let may_repeat = !matches!(how, Settle::Resend { .. });
-        let sqe = settle_to_wire(stamp, how).encode(self.member().address.namespace);
+        let sqe = settle_to_wire(key, stamp, how).encode(self.member().address.namespace);
         let command = VendorCommand { sqe, data: Gather::new(), bytes_in: 0, may_repeat, is_volatile: true };
         let done = self.send("settle", command);
         Box::pin(async move { answered(done.await.map_err(NoAnswer::Device)?) })
+    }
+
+    fn attached(&self) -> Pin<Box<dyn Future<Output = ()>>> {
+        let own = self.clone();
+        Box::pin(async move {
+            let ring = own.ring();
+            for _ in 0..ATTACH_LOOKS {
+                if own.member().ready_key().is_some() {
+                    return;
+                }
+                ring.sleep(ATTACH_LOOK).await;
+            }
+        })
     }
 }
 

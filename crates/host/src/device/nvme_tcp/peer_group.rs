@@ -29,8 +29,12 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often while targets have just heard of each other, and for how many looks: a rebuild of a new member is waiting for that.
 const LOOK_EAGERLY: Duration = Duration::from_millis(25);
 const EAGER_LOOKS: u32 = 80;
-/// A reduction that waits longer at its target ends without effect. Shorter than the time that a member has to answer.
-const OP_LIMIT_MS: u32 = 4_000;
+
+/// A reduction that waits longer at its target ends without effect. Two such waits, one after the other, are shorter than the
+/// time that a member has to answer: else a target that waits for a silent one would fail with it.
+fn op_limit(member_limit: Duration) -> Duration {
+    member_limit * 2 / 5
+}
 
 /// The members of an array whose targets work together. The last handle ends its thread.
 pub struct PeerGroup {
@@ -100,6 +104,7 @@ impl PeerGroup {
             attach: Arc::clone(&self.shared.attach),
             index: PeerIndex::try_from(index).expect("at most 32"),
             ready: AtomicU64::new(0),
+            key: AtomicU64::new(0),
             unreached: AtomicU32::new(0),
         };
         // A member that another array of this process had before keeps that seat, and is host-centric here.
@@ -166,7 +171,7 @@ impl Shared {
             }
             let new = match attached {
                 Some(attached) if up != 0 => {
-                    let record = |key| self.record(key, 0, Vec::new());
+                    let record = |key| self.record(&attached, key, 0, Vec::new());
                     let handle = with_association(&attached, |own, key| own.attach_fabric(&record(key)));
                     handle.transpose().unwrap_or_else(|error| {
                         failed = Err(error);
@@ -182,8 +187,10 @@ impl Shared {
         failed.and(self.tell(*list)).and(self.ask())
     }
 
-    fn record(&self, key: u64, index: u8, members: Vec<AttachMember>) -> AttachRecord {
-        AttachRecord { index, key, array: self.array, op_limit_ms: OP_LIMIT_MS, members }
+    fn record(&self, to: &Attached, key: u64, index: u8, members: Vec<AttachMember>) -> AttachRecord {
+        let limit = op_limit(to.options.time_limit).as_millis();
+        let op_limit_ms = u32::try_from(limit).unwrap_or(u32::MAX);
+        AttachRecord { index, key, array: self.array, op_limit_ms, members }
     }
 
     /// Each target knows the others.
@@ -206,16 +213,17 @@ impl Shared {
                 let entries: Option<Vec<AttachMember>> = members.iter().map(of).collect();
                 let Some(entries) = entries else { continue };
                 let index = u8::try_from(index).expect("at most 32");
-                let record = |key| self.record(key, index, entries.clone());
-                let Some(answer) = with_association(attached, |own, key| own.attach_fabric(&record(key)))
-                else {
-                    continue;
-                };
-                answer?;
+                let record = |key| self.record(attached, key, index, entries.clone());
+                let told = |own: &mut Association, key| Ok((own.attach_fabric(&record(key))?, key));
+                let Some(answer) = with_association(attached, told) else { continue };
+                let (_, key) = answer?;
                 self.members.lock()[usize::from(index)].known_list = list;
                 if let Some(seat) = attached.seat.get() {
                     // Until it was asked.
                     seat.unreached.store(members.len() as u32 - 1, Ordering::Relaxed);
+                    // Not ready in between: the key of one association must not be taken for another's.
+                    seat.ready.store(0, Ordering::SeqCst);
+                    seat.key.store(key, Ordering::SeqCst);
                     seat.ready.store(*association, Ordering::SeqCst);
                 }
             }

@@ -56,6 +56,10 @@ impl RemoteDevice {
         &self.queue().member
     }
 
+    pub(super) fn ring(&self) -> Ring {
+        self.queue().ring.clone()
+    }
+
     fn done(&self, name: &'static str, work: Work, offset: DeviceOffset, bytes: u64) -> DeviceDone {
         DeviceDone(self.queue().start(name, work, offset, bytes))
     }

@@ -48,20 +48,26 @@ pub(super) async fn carry(shard: Rc<ShardQueue>) {
             sender: RefCell::default(),
             ended: Cell::new(false),
         });
+        end_orders(&shard);
         shard.connection.replace(Some(Rc::clone(&connection)));
         let executor = Executor::current().expect("a task runs on an executor");
         executor.spawn(send(Rc::clone(&shard), Rc::clone(&connection)));
         let ended = receive(&shard, &connection).await;
         connection.end();
         shard.connection.take();
-        let away = shard.operations.borrow_mut().restart();
-        away.into_iter().for_each(|ticket| shard.finish(ticket, None, 0));
+        end_orders(&shard);
         if !shard.closed.get() {
             shard.member.lose(association, &ended.words());
         }
     }
     let left = shard.operations.borrow_mut().give_up();
     shard.fail(left, -libc::ENODEV);
+}
+
+/// Between two associations: what waits is sent on the next one, and orders of the last one end.
+fn end_orders(shard: &ShardQueue) {
+    let ended = shard.operations.borrow_mut().restart();
+    ended.into_iter().for_each(|ticket| shard.finish(ticket, None, 0));
 }
 
 /// Why a connection ends.

@@ -25,4 +25,6 @@ pub enum VendorReply {
     Completed(Status, u64, Option<Buffer>),
     /// Its association was lost after it had been sent, and it must not be sent twice.
     Away,
+    /// Its association was lost before it was sent. What it is about may be another association's alone.
+    NotSent,
 }

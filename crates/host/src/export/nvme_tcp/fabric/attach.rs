@@ -144,6 +144,11 @@ impl Attach {
         self.state.lock().op_limit
     }
 
+    /// Whether it takes nothing any more.
+    pub fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
     /// Ops that are not retired.
     pub fn ops_open(&self) -> usize {
         self.state.lock().target.as_ref().map_or(0, |(_, target)| target.open())

@@ -226,8 +226,11 @@ impl FabricCommand {
         gate.shard.executor.spawn(async move {
             let answered = answered.await;
             drop(ticket);
-            let (status, value) =
-                answered.map_or((Status::INTERNAL_ERROR, 0), |answered| answer_to_wire(answered.answer));
+            let (status, value) = answered.map_or((Status::INTERNAL_ERROR, 0), |mut answered| {
+                // Nothing is sent to the members of an attach that has ended: what is kept there helps no one.
+                answered.answer.outcome.retained &= !attach.is_over();
+                answer_to_wire(answered.answer)
+            });
             link.answer(slot, status, value, Gather::new());
         });
         Ok(())

@@ -128,7 +128,7 @@ impl Peer {
         let command = VendorCommand { sqe, data, bytes_in: 0, may_repeat: false, is_volatile: false };
         match within(&shard.ring, limit, device.send("peer", command)).await? {
             Ok(VendorReply::Completed(status, ..)) => Some(status),
-            Ok(VendorReply::Away) => None,
+            Ok(VendorReply::Away | VendorReply::NotSent) => None,
             Err(error) => {
                 tracing::debug!(peer = %self.connection.address, %error, "a contribution was not taken");
                 None
