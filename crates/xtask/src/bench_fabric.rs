@@ -8,17 +8,18 @@ mod links;
 pub mod lost_reads;
 mod rack;
 mod report;
+mod setting;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::figures::Kept;
 use crate::machine;
 use links::Links;
 use rack::{Array, Rack};
 use report::{Point, Report};
+use setting::Setting;
 
 const PAGE: &str = "docs/fabric.md";
 const SECTION: &str = "bench-fabric";
@@ -29,58 +30,44 @@ const SECTION: &str = "bench-fabric";
     after_help = "It needs root, for network namespaces. Example: a quarter of an hour, and the table goes into docs/fabric.md\n  cargo xtask bench-fabric --publish"
 )]
 pub struct Arguments {
-    /// Members of the array, each on a target of its own
-    #[arg(long, default_value_t = 6)]
-    targets: usize,
-    /// Rate of each link, each way, in Mbit/s; 0 is no limit
-    #[arg(long, default_value_t = 200)]
-    rate: u32,
+    #[command(flatten)]
+    setting: Setting,
     /// Levels
     #[arg(long, value_delimiter = ',', default_value = "5,6")]
     levels: Vec<u32>,
     /// Sizes of random writes
     #[arg(long, value_delimiter = ',', default_value = "4k,16k,64k,128k")]
     sizes: Vec<String>,
-    /// Seconds of each run
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
-    /// Rounds, in turns within each row; medians count
-    #[arg(long, default_value_t = 3)]
-    rounds: u32,
-    /// The program under test; without it target/release/twill, built first
-    #[arg(long)]
-    twill: Option<PathBuf>,
-    #[command(flatten)]
-    kept: Kept,
 }
 
 /// Runs it and prints the table.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let report = arguments.kept.or_measure(Report::join, || measure(root, arguments))?;
-    arguments.kept.keep(&report)?;
-    arguments.kept.show(&report::text(&report), &root.join(PAGE), SECTION)?;
+    let report = arguments.setting.kept.or_measure(Report::join, || measure(root, arguments))?;
+    arguments.setting.kept.keep(&report)?;
+    arguments.setting.kept.show(&report::text(&report), &root.join(PAGE), SECTION)?;
     Ok(if report.points.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
-    let twill = machine::program(root, arguments.twill.as_deref())?;
-    let links = Links::new(&vec![arguments.rate; arguments.targets], arguments.rate)?;
-    let mut report = Report { targets: arguments.targets, rate_mbit: arguments.rate, points: Vec::new() };
+    let twill = machine::program(root, arguments.setting.twill.as_deref())?;
+    let links = Links::new(&vec![arguments.setting.rate; arguments.setting.targets], arguments.setting.rate)?;
+    let mut report =
+        Report { targets: arguments.setting.targets, rate_mbit: arguments.setting.rate, points: Vec::new() };
     for &level in &arguments.levels {
-        for round in 0..arguments.rounds {
+        for round in 0..arguments.setting.rounds {
             for fabric in ["host", "peer", "auto"] {
-                let targets = arguments.targets;
+                let targets = arguments.setting.targets;
                 let rack =
                     Rack::start(&twill, &links, Array { targets, level, fabric, reducers: "fastest" })?;
                 for size in &arguments.sizes {
-                    let point = write(&rack, level, fabric, size, arguments.seconds)?;
+                    let point = write(&rack, level, fabric, size, arguments.setting.seconds)?;
                     eprintln!(
                         "RAID-{level}, {fabric}, {size}, round {}: {:.1} MB/s",
                         round + 1,
                         point.bytes_s / 1e6
                     );
                     report.points.push(point);
-                    arguments.kept.keep(&report)?;
+                    arguments.setting.kept.keep(&report)?;
                 }
             }
         }

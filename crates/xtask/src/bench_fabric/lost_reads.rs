@@ -1,7 +1,7 @@
 //! `cargo xtask bench-lost-reads`: reads of chunks whose member is lost, put together at the host, by any target, and by the
 //! one from which they are expected first; over links of one rate, or of two.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::links::Links;
 use super::rack::{Array, CHUNK, Rack};
 use super::report::{median, with_range};
-use crate::figures::Kept;
+use super::setting::Setting;
 use crate::machine;
 
 const PAGE: &str = "docs/fabric.md";
@@ -26,12 +26,8 @@ const PLACES: [(&str, &str, &str); 3] =
     after_help = "It needs root, for network namespaces. Example: two links of six at a quarter of the others' rate\n  cargo xtask bench-lost-reads --slow 2"
 )]
 pub struct Arguments {
-    /// Members of the array, each on a target of its own
-    #[arg(long, default_value_t = 6)]
-    targets: usize,
-    /// Rate of each link, each way, in Mbit/s
-    #[arg(long, default_value_t = 200)]
-    rate: u32,
+    #[command(flatten)]
+    setting: Setting,
     /// How many of the targets have slow links
     #[arg(long, default_value_t = 0)]
     slow: usize,
@@ -41,17 +37,6 @@ pub struct Arguments {
     /// Sizes of reads, and how many at a time
     #[arg(long, value_delimiter = ',', default_value = "128k:1,128k:4,128k:32")]
     loads: Vec<String>,
-    /// Seconds of each run
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
-    /// Rounds, in turns within each row; medians count
-    #[arg(long, default_value_t = 3)]
-    rounds: u32,
-    /// The program under test; without it target/release/twill, built first
-    #[arg(long)]
-    twill: Option<PathBuf>,
-    #[command(flatten)]
-    kept: Kept,
 }
 
 /// One run of fio.
@@ -86,20 +71,20 @@ impl Report {
 
 /// Runs it and prints the table.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let report = arguments.kept.or_measure(Report::join, || measure(root, arguments))?;
-    arguments.kept.keep(&report)?;
-    arguments.kept.show(&text(&report), &root.join(PAGE), SECTION)?;
+    let report = arguments.setting.kept.or_measure(Report::join, || measure(root, arguments))?;
+    arguments.setting.kept.keep(&report)?;
+    arguments.setting.kept.show(&text(&report), &root.join(PAGE), SECTION)?;
     Ok(if report.points.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
-    let &Arguments { targets, rate, slow, slow_rate, .. } = arguments;
-    let twill = machine::program(root, arguments.twill.as_deref())?;
+    let &Arguments { setting: Setting { targets, rate, .. }, slow, slow_rate, .. } = arguments;
+    let twill = machine::program(root, arguments.setting.twill.as_deref())?;
     // The member that is lost is the first; the slow ones are the last.
     let rates: Vec<u32> = (0..targets).map(|at| if at + slow < targets { rate } else { slow_rate }).collect();
     let links = Links::new(&rates, rate)?;
     let mut report = Report { targets, rate_mbit: rate, slow, slow_mbit: slow_rate, points: Vec::new() };
-    for round in 0..arguments.rounds {
+    for round in 0..arguments.setting.rounds {
         for (place, fabric, reducers) in PLACES {
             let rack = Rack::start(&twill, &links, Array { targets, level: 5, fabric, reducers })?;
             rack.fail(0)?;
@@ -107,7 +92,7 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
                 let point = read(&rack, place, load, arguments)?;
                 eprintln!("{place}, {load}, round {}: {:.1} MB/s", round + 1, point.bytes_s / 1e6);
                 report.points.push(point);
-                arguments.kept.keep(&report)?;
+                arguments.setting.kept.keep(&report)?;
             }
         }
     }
@@ -117,11 +102,11 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
 /// Reads nothing but lost chunks: left-symmetric RAID-5 of n members has every n-th data chunk on the first.
 fn read(rack: &Rack<'_>, place: &str, load: &str, arguments: &Arguments) -> Result<Point> {
     let (size, depth) = load.split_once(':').context("a load is SIZE:DEPTH")?;
-    let skip = format!("--zoneskip={}", (arguments.targets - 1) * CHUNK_BYTES);
+    let skip = format!("--zoneskip={}", (arguments.setting.targets - 1) * CHUNK_BYTES);
     let zone = format!("--zonesize={CHUNK}");
     let before = rack.links.host_bytes()?;
     let more = ["--zonemode=strided", &zone, &skip];
-    let read = rack.fio("read", size, depth.parse().context("a depth")?, arguments.seconds, &more)?;
+    let read = rack.fio("read", size, depth.parse().context("a depth")?, arguments.setting.seconds, &more)?;
     let received = rack.links.host_bytes()?.1 - before.1;
     Ok(Point {
         place: place.to_owned(),
