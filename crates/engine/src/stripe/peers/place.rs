@@ -103,6 +103,17 @@ pub(super) struct Prepared<D> {
     pub(super) is_partial: bool,
 }
 
+impl<D> Prepared<D> {
+    /// Whether every contributor's target reaches those that want its part.
+    pub(super) fn is_connected(&self, attach: &Attach) -> bool {
+        let reaches = |one: &Participant<D>| match &one.role {
+            Role::Contribute { to, .. } => to.iter().all(|to| attach.reaches(one.place.index, to.peer)),
+            Role::Reduce { .. } => true,
+        };
+        self.participants.iter().all(reaches)
+    }
+}
+
 /// What a data chunk is multiplied by in a parity chunk.
 pub(super) fn coefficient<D: Device>(owned: Owned<'_, D>, chunk: Chunk, parity: Chunk) -> u8 {
     if parity == P { 1 } else { factor(owned, chunk) }

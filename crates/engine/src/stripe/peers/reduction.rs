@@ -73,15 +73,9 @@ pub(super) fn reduction<D: Device>(
     let is_bad = |one: &Participant<D>| {
         owned.port().is_bad(&owned.read_of(&Fragment { chunk: one.place.chunk, rows }))
     };
-    let reaches = |one: &Participant<D>| match &one.role {
-        Role::Contribute { to, .. } => to.iter().all(|to| attach.reaches(one.place.index, to.peer)),
-        Role::Reduce { .. } => true,
-    };
-    if participants.iter().any(|one| is_bad(one) || !reaches(one)) {
-        return None;
-    }
-    let base = Base::Zero;
-    Some((attach, Prepared { rows, base, participants, is_partial: false }))
+    let step = Prepared { rows, base: Base::Zero, participants, is_partial: false };
+    let is_possible = step.is_connected(&attach) && !step.participants.iter().any(is_bad);
+    is_possible.then_some((attach, step))
 }
 
 /// Has it carried out. What came for the host; None: too many ops wait for members.

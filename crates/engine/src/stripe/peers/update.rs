@@ -60,7 +60,6 @@ fn prepare<D: Device>(
 ) -> Option<(Arc<Attach>, Steps<D>)> {
     let mut attach = None;
     let mut prepared = Steps::new();
-    let mut pairs = SmallVec::<[(PeerIndex, PeerIndex); 8]>::new();
     for step in steps {
         let bytes = step.rows.bytes() as u64;
         let mut participants = SmallVec::new();
@@ -75,7 +74,6 @@ fn prepare<D: Device>(
         }
         for part in &step.parts {
             let place = place_of(owned, &mut attach, part.chunk, bytes)?;
-            pairs.extend(reducers.iter().map(|(_, reducer)| (place.index, *reducer)));
             let rows = place.range(owned, step.rows);
             let own = if part.is_written { rows.clone() } else { rows.start..rows.start };
             let to = reducers.iter().map(|&(parity, peer)| Destination {
@@ -89,7 +87,7 @@ fn prepare<D: Device>(
         prepared.push(Prepared { rows: step.rows, base: step.base, participants, is_partial: false });
     }
     let attach = attach?;
-    pairs.iter().all(|&(from, to)| attach.reaches(from, to)).then_some((attach, prepared))
+    prepared.iter().all(|step| step.is_connected(&attach)).then_some((attach, prepared))
 }
 
 /// Has every step carried out, side by side, and mends what was not.
