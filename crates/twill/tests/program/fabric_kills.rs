@@ -1,4 +1,4 @@
-//! Peer mode over real processes: targets and the host are killed and paused at random under load. No write that was
+//! Peer mode over real processes: targets and the host are killed, paused and cut off at random under load. No write that was
 //! acknowledged is lost, every block is one of its versions, and parity of every stripe agrees afterwards.
 //!
 //! `TWILL_KILL_ROUNDS=100 cargo test -p twill --test program fabric_kills` is the long run. `TWILL_KILL_SEED` repeats a
@@ -58,22 +58,44 @@ impl Setting<'_> {
     }
 }
 
-/// Kills or pauses targets, no more at once than the level survives, and lets all of them run again.
+/// What happens to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Killed,
+    Paused,
+    /// Its connections are lost, and the target goes on.
+    Cut,
+}
+
+/// Kills or pauses targets or cuts their links, no more of them at once than the level survives, and lets all of them run again.
 fn trouble(setting: &Setting<'_>, targets: &mut [Target<'_>], random: &mut Random) {
-    let count = 1 + random.below(setting.survives) as usize;
-    let first = random.below(targets.len() as u64) as usize;
-    let chosen: Vec<usize> = (0..count).map(|next| (first + next) % targets.len()).collect();
-    let is_killed: Vec<bool> = chosen.iter().map(|_| random.below(2) == 0).collect();
-    println!("{chosen:?} are away, killed: {is_killed:?}");
-    for (at, killed) in chosen.iter().zip(&is_killed) {
-        if *killed { targets[*at].kill() } else { targets[*at].signal(Signal::STOP) }
+    let count = 1 + random.below(setting.survives);
+    let first = random.below(targets.len() as u64);
+    let chosen: Vec<(usize, Trouble)> = (first..first + count)
+        .map(|at| {
+            let trouble = [Trouble::Killed, Trouble::Paused, Trouble::Cut][random.below(3) as usize];
+            (at as usize % targets.len(), trouble)
+        })
+        .collect();
+    println!("{chosen:?}");
+    for (at, trouble) in &chosen {
+        match trouble {
+            Trouble::Killed => targets[*at].kill(),
+            Trouble::Paused => targets[*at].signal(Signal::STOP),
+            Trouble::Cut => targets[*at].cut(),
+        }
     }
     // Once in three beyond the limit: the member fails, and is taken back.
     let limit_ms = MEMBER_LIMIT_S * 1000;
     let away = if random.below(3) == 0 { limit_ms + random.below(1000) } else { random.below(limit_ms / 2) };
     thread::sleep(Duration::from_millis(away));
-    for (at, killed) in chosen.iter().zip(&is_killed) {
-        if *killed { targets[*at].restart() } else { targets[*at].signal(Signal::CONT) }
+    for (at, trouble) in &chosen {
+        match trouble {
+            Trouble::Killed => targets[*at].restart(),
+            Trouble::Paused => targets[*at].signal(Signal::CONT),
+            // Again as soon as it may be connected.
+            Trouble::Cut => targets[*at].cut(),
+        }
     }
 }
 
@@ -121,7 +143,7 @@ fn targets_and_hosts_are_killed(level: &str, count: usize, survives: u64) {
     let world = World::new();
     let files: Vec<String> = (0..count).map(|at| format!("t{at}")).collect();
     let mut targets: Vec<Target<'_>> =
-        files.iter().map(|file| Target::of(&world, &[file], MEMBER_BYTES)).collect();
+        files.iter().map(|file| Target::linked(&world, file, MEMBER_BYTES)).collect();
     let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
     let create = ["create", "--level", level, "--name", "test", "--chunk", "16K", "--bitmap", "internal"];
     world.twill(&[&create[..], &["--assume-clean"]].concat(), &members).succeeds();

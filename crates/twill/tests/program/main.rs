@@ -20,6 +20,7 @@ mod monitor;
 mod nbd;
 mod output;
 mod own_files;
+mod proxy;
 mod rate;
 mod refusals;
 mod remote;

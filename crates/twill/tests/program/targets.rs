@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::proxy::Proxy;
 use crate::world::World;
 
 /// Of a member, where a test does not say.
@@ -19,6 +20,8 @@ pub struct Target<'a> {
     world: &'a World,
     files: Vec<String>,
     pub port: u16,
+    /// The link to it, if a test cuts that.
+    link: Option<Proxy>,
     pub process: Child,
 }
 
@@ -35,7 +38,14 @@ impl<'a> Target<'a> {
         }
         let files: Vec<String> = files.iter().map(ToString::to_string).collect();
         let (process, port) = Target::spawn(world, &files, 0);
-        Target { world, files, port, process }
+        Target { world, files, port, link: None, process }
+    }
+
+    /// The same behind a link that can be cut.
+    pub fn linked(world: &'a World, file: &str, bytes: u64) -> Self {
+        let mut target = Self::of(world, &[file], bytes);
+        target.link = Some(Proxy::to(target.port));
+        target
     }
 
     fn spawn(world: &World, files: &[String], port: u16) -> (Child, u16) {
@@ -65,8 +75,14 @@ impl<'a> Target<'a> {
     }
 
     pub fn members(&self) -> Vec<String> {
-        let name = |file: &String| format!("nvme://127.0.0.1:{}/nqn.2026-11.test:{file}", self.port);
+        let port = self.link.as_ref().map_or(self.port, |link| link.port);
+        let name = |file: &String| format!("nvme://127.0.0.1:{port}/nqn.2026-11.test:{file}");
         self.files.iter().map(name).collect()
+    }
+
+    /// Cuts the connections of hosts and of other targets to it.
+    pub fn cut(&self) {
+        self.link.as_ref().expect("it has a link").cut();
     }
 
     pub fn signal(&self, signal: Signal) {
