@@ -20,6 +20,7 @@ use engine::stripe::intent::Intent;
 use host::array::{HostArray, MemberDevice};
 use host::device::memory::Memory;
 use host::device::{DeviceSpec, OpenOptions, SharedDevice};
+use host::ring::{RingBackend, RingOptions};
 use host::shard::{ShardContext, ShardOptions, Shards};
 use layout::geometry::Geometry;
 use layout::units::{DeviceOffset, Slot};
@@ -87,7 +88,7 @@ impl OpenMembers {
         self.devices.len()
     }
 
-    /// The members' memory by slot, if all are memory.
+    /// The members' memory by slot, if all are memory that stores.
     pub(crate) fn memories(&self) -> Option<Vec<Arc<Memory>>> {
         memories(&self.devices)
     }
@@ -113,7 +114,9 @@ impl Array {
         setting.check(&geometry)?;
         devices.iter().for_each(|device| set_cost(device, setting));
         let busy_poll = if setting.poll { POLL } else { Duration::ZERO };
-        let options = ShardOptions { busy_poll, stop_grace: STOP_GRACE, ..ShardOptions::default() };
+        let backend = if setting.io_uring { RingBackend::Auto } else { RingBackend::Threads };
+        let ring = RingOptions { backend, ..RingOptions::default() };
+        let options = ShardOptions { ring, busy_poll, stop_grace: STOP_GRACE, ..ShardOptions::default() };
         let shards = Shards::start(setting.shards, &options, |_| {}).map_err(shards_failed)?;
         for at in occupied {
             zero(&shards, &devices[*at])?;
@@ -149,7 +152,7 @@ impl Array {
         })
     }
 
-    /// The members' memory by slot, if all are memory.
+    /// The members' memory by slot, if all are memory that stores.
     pub(crate) fn memories(&self) -> Option<Vec<Arc<Memory>>> {
         memories(&self.devices)
     }
@@ -163,8 +166,8 @@ impl Array {
 
 fn memories(devices: &[SharedDevice]) -> Option<Vec<Arc<Memory>>> {
     let memory = |device: &SharedDevice| match device {
-        SharedDevice::Memory(memory) => Some(Arc::clone(memory)),
-        SharedDevice::Block(_) | SharedDevice::Remote(_) => None,
+        SharedDevice::Memory(memory) if memory.stores() => Some(Arc::clone(memory)),
+        SharedDevice::Memory(_) | SharedDevice::Block(_) | SharedDevice::Remote(_) => None,
     };
     devices.iter().map(memory).collect()
 }
@@ -230,6 +233,7 @@ fn set_cost(device: &SharedDevice, setting: &Setting) {
 fn populate(device: &SharedDevice) {
     let free = available_bytes();
     if let SharedDevice::Memory(memory) = device
+        && memory.stores()
         && memory.info().size_bytes < free / 2 + free / 4
     {
         let _slower = memory.populate();

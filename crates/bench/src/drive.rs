@@ -36,6 +36,9 @@ const SAMPLED: u64 = 8;
 /// How many places a verified request tries before it waits for others to finish.
 const TRIES: usize = 64;
 
+/// Longer than any run.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
+
 /// How far a run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -94,6 +97,9 @@ impl<E: Engine> Driven<'_, E> {
     /// Drives requests as the setting says. Returns what each shard did.
     pub(crate) fn drive(&self, setting: &Setting) -> Result<Vec<ShardFigures>, Error> {
         let control = Arc::new(Control::default());
+        if setting.requests.is_some() {
+            control.measure();
+        }
         let (sender, results) = mpsc::channel();
         for shard in 0..setting.shards {
             let (volumes, control, sender) = (self.volumes.clone(), Arc::clone(&control), sender.clone());
@@ -114,11 +120,13 @@ impl<E: Engine> Driven<'_, E> {
             });
         }
         drop(sender);
-        if !setting.trace_time {
-            std::thread::sleep(setting.ramp());
+        if setting.requests.is_none() {
+            if !setting.trace_time {
+                std::thread::sleep(setting.ramp());
+            }
+            control.measure();
+            self.wait_for_all(&control, setting.shards);
         }
-        control.measure();
-        self.wait_for_all(&control, setting.shards);
         self.collect(&control, setting, &results)
     }
 
@@ -136,7 +144,8 @@ impl<E: Engine> Driven<'_, E> {
         setting: &Setting,
         results: &mpsc::Receiver<ShardFigures>,
     ) -> Result<Vec<ShardFigures>, Error> {
-        let end = Instant::now() + setting.runtime();
+        // Shards that count their requests end by themselves.
+        let end = Instant::now() + if setting.requests.is_some() { LONGEST } else { setting.runtime() };
         let mut shards = Vec::new();
         while shards.len() < setting.shards {
             match results.recv_timeout(end.saturating_duration_since(Instant::now())) {
@@ -193,6 +202,8 @@ struct Worker<E> {
     figures: RefCell<ShardFigures>,
     verify: Option<Arc<Expected>>,
     bytes_max: usize,
+    /// Requests yet to be sent, where they are counted.
+    left: Cell<u64>,
 }
 
 impl<E: Engine> Worker<E> {
@@ -212,7 +223,7 @@ impl<E: Engine> Worker<E> {
             shard: context.index,
             control,
             seen: Cell::new(Phase::Ramp),
-            sampler: RefCell::new(Sampler::new(if setting.is_memory() && !setting.trace_time {
+            sampler: RefCell::new(Sampler::new(if setting.is_fast() && !setting.trace_time {
                 SAMPLED
             } else {
                 1
@@ -220,6 +231,7 @@ impl<E: Engine> Worker<E> {
             figures: RefCell::default(),
             verify,
             bytes_max: usize::try_from(bytes_max).expect("a request fits in memory"),
+            left: Cell::new(setting.requests.unwrap_or(u64::MAX)),
         }
     }
 
@@ -231,9 +243,11 @@ impl<E: Engine> Worker<E> {
             if phase != self.seen.get() {
                 self.turn(phase);
             }
-            if phase == Phase::Stop {
+            let left = self.left.get();
+            if phase == Phase::Stop || left == 0 {
                 return;
             }
+            self.left.set(left - 1);
             let Some(request) = self.next(slot).await else { return };
             let start_ns = self.sampler.borrow_mut().hits().then(now_ns);
             let result = self.serve(&request, &data).await;

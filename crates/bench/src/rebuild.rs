@@ -94,6 +94,9 @@ struct Run {
 pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Rebuild, Error> {
     let machine = Machine::now();
     plan.array.check_costs()?;
+    if plan.array.has_null() {
+        return Err(Error::Setting("--members: members of null: keep nothing that could be rebuilt".into()));
+    }
     let specs = plan.array.specs()?;
     let members = OpenMembers::open(&plan.array)?.of_any_contents();
     for spec in &specs {

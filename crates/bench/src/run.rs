@@ -64,11 +64,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Writes one request at a time and times each by stage: then a stage's time is work, without waiting for others.
+    /// Writes one request at a time and times each by stage: then a stage's time is work, without waiting for others. Not where
+    /// requests are counted: those would be some more.
     fn stages_alone(&self) -> Result<[u64; 6], Error> {
         let is_parity = self.array.geometry.parity_chunks() > 0;
         if !is_parity
             || self.setting.trace_time
+            || self.setting.requests.is_some()
             || self.setting.rw.read_percent(self.setting.rwmixread) == 100
         {
             return Ok([0; 6]);

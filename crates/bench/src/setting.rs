@@ -149,7 +149,7 @@ impl FromStr for Skew {
 /// The whole setting of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
-    /// Members: files, block devices, `memory:COUNTxSIZE`.
+    /// Members: files, block devices, `memory:COUNTxSIZE`, `null:COUNTxSIZE`.
     pub members: Vec<String>,
     /// RAID level, as `create` takes it.
     pub level: String,
@@ -165,6 +165,9 @@ pub struct Setting {
     pub shards: usize,
     /// Sequential streams on each shard, which share its requests in flight.
     pub numjobs: usize,
+    /// Requests that each shard serves, from the first on, instead of `runtime` and `ramp`: what a run does is then the same each
+    /// time.
+    pub requests: Option<u64>,
     /// Seconds that are measured.
     pub runtime: f64,
     /// Seconds before that.
@@ -201,6 +204,8 @@ pub struct Setting {
     pub roofline: bool,
     /// Idle shards poll rather than sleep.
     pub poll: bool,
+    /// Shards use io_uring where the system allows it.
+    pub io_uring: bool,
     /// Use members that hold something.
     pub force: bool,
     /// Seed of all random numbers.
@@ -218,6 +223,7 @@ impl Default for Setting {
             iodepth: 32,
             shards: 1,
             numjobs: 1,
+            requests: None,
             runtime: 10.0,
             ramp: 1.0,
             parity_cache: engine::limits::PARITY_CACHE_BYTES_DEFAULT as u64,
@@ -236,6 +242,7 @@ impl Default for Setting {
             verify: false,
             roofline: true,
             poll: false,
+            io_uring: true,
             force: false,
             seed: 1,
         }
@@ -258,6 +265,16 @@ impl Setting {
     /// Whether every member is memory.
     pub fn is_memory(&self) -> bool {
         self.members.iter().all(|member| member.starts_with("memory:"))
+    }
+
+    /// Whether a member stores nothing.
+    pub fn has_null(&self) -> bool {
+        self.members.iter().any(|member| member.starts_with("null:"))
+    }
+
+    /// Whether requests take so little time that a clock read for each would show.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.members.iter().all(|member| member.starts_with("memory:") || member.starts_with("null:"))
     }
 
     /// The array of `members` members that have `member_bytes` each.
@@ -300,6 +317,9 @@ impl Setting {
         }
         self.check_costs()?;
         self.check_requests(geometry.array_bytes())?;
+        if self.verify && self.has_null() {
+            return refuse("--verify: members of null: keep nothing that could be checked".into());
+        }
         if self.verify && !self.bs.is_multiple_of(4096) {
             return refuse("--verify needs --bs to be a multiple of 4K".into());
         }
@@ -327,6 +347,9 @@ impl Setting {
         self.check_memory()?;
         if array_bytes / self.bs < (self.shards * self.numjobs) as u64 {
             return refuse(format!("an array of {array_bytes} bytes is too small"));
+        }
+        if self.requests == Some(0) {
+            return refuse("--requests 0: at least 1".into());
         }
         if !(self.runtime > 0.0 && self.ramp >= 0.0 && self.runtime + self.ramp < 1e6) {
             return refuse("--runtime and --ramp are seconds".into());

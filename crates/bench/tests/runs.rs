@@ -333,6 +333,27 @@ fn members_with_a_read_cost_have_a_ceiling_of_their_own() {
 }
 
 #[test]
+fn as_many_requests_are_served_as_are_asked_for() {
+    for (members, shards, rw) in [("null:6x1G", 1, Work::RandWrite), ("memory:6x4M", 2, Work::RandRead)] {
+        let setting = Setting {
+            members: vec![members.to_string()],
+            requests: Some(1001),
+            // If these counted, the run would last longer than any test.
+            runtime: 1e5,
+            ramp: 1e5,
+            roofline: false,
+            io_uring: shards == 2,
+            shards,
+            rw,
+            ..tiny()
+        };
+        let figures = ran(&setting);
+        assert_eq!(figures.requests.reads + figures.requests.writes, 1001 * shards as u64, "{members}");
+        assert!(figures.roofline.is_none());
+    }
+}
+
+#[test]
 fn traces_are_replayed_fast_in_time_and_verified() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = Some(trace_of_all_kinds(folder.path()));
@@ -369,6 +390,9 @@ fn settings_without_sense_are_refused() {
     let cases = [
         Setting { level: "7".to_string(), ..tiny() },
         Setting { level: "five".to_string(), ..tiny() },
+        Setting { requests: Some(0), ..tiny() },
+        Setting { members: vec!["null:6x4M".to_string()], verify: true, ..tiny() },
+        Setting { members: vec!["null:6x4M".to_string()], member_read_us: 10, ..tiny() },
         Setting { chunk: 5000, ..tiny() },
         Setting { bs: 1000, ..tiny() },
         Setting { bs: 1 << 30, ..tiny() },

@@ -10,6 +10,7 @@ mod drives;
 mod figures;
 mod files;
 mod fuzz;
+mod instructions;
 mod kernel_tests;
 mod machine;
 mod md_compatibility;
@@ -68,6 +69,10 @@ enum Command {
     ///
     /// Example: cargo xtask fuzz superblock --seconds 600
     Fuzz(fuzz::Arguments),
+    /// Count the instructions of one request under callgrind, and compare with crates/xtask/instructions.toml
+    ///
+    /// Example: cargo xtask instructions --only 'write 4K' --json
+    Instructions(instructions::Arguments),
     /// Run every model of what cores share under model checkers, which choose the order of threads
     ///
     /// Example: cargo xtask models stripe_table::model:: --schedules 1000000
@@ -97,6 +102,7 @@ fn main() -> ExitCode {
         Command::NbdDevice(action) => nbd_device::run(&action),
         Command::Files(action) => files::run(&action),
         Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
+        Command::Instructions(arguments) => instructions::run(&root, &arguments),
         Command::Models(arguments) => models::run(&root, &arguments),
         Command::Mutants(arguments) => mutants::run(&root, &arguments),
         Command::Package(arguments) => package::run(&root, &arguments),

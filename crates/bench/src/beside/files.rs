@@ -112,7 +112,7 @@ fn paths(setting: &Setting) -> Result<Vec<PathBuf>, Error> {
     use host::device::DeviceSpec;
     let path = |spec: DeviceSpec| match spec {
         DeviceSpec::Path(path) => std::path::absolute(&path).map_err(|source| Error::Io { path, source }),
-        DeviceSpec::Memory { .. } | DeviceSpec::Remote(_) => Err(Error::Setting(
+        DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } | DeviceSpec::Remote(_) => Err(Error::Setting(
             "fio reaches files and block devices only: members cannot be memory".to_string(),
         )),
     };

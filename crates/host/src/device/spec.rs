@@ -1,5 +1,5 @@
 //! How devices are named: by a path, `nvme://ADDRESS[:PORT]/NQN[/NAMESPACE]` on another machine, `memory:SIZE`, or
-//! `memory:COUNTxSIZE` for several.
+//! `memory:COUNTxSIZE` for several. `null:` instead of `memory:` names devices that store nothing.
 
 use std::path::PathBuf;
 
@@ -24,34 +24,49 @@ pub enum DeviceSpec {
         /// Index among the devices of one specification.
         index: usize,
     },
+    /// Nothing: writes are thrown away, and reads leave their buffer as it is. For benchmarks of the engine alone.
+    Null {
+        /// Size in bytes.
+        bytes: u64,
+        /// Index among the devices of one specification.
+        index: usize,
+    },
     /// A namespace on another machine.
     Remote(RemoteAddress),
 }
 
 impl DeviceSpec {
-    /// The devices that `text` names, one or, as `memory:6x2G`, several. A file whose name begins with `memory:` is
+    /// The devices that `text` names, one or, as `memory:6x2G`, several. A file whose name begins with `memory:` or `null:` is
     /// written as `./memory:…`.
     ///
     /// # Errors
     /// The text has no count or no size where one belongs.
     pub fn parse(text: &str) -> Result<Vec<DeviceSpec>, SpecError> {
-        let Some(sizes) = text.strip_prefix("memory:") else {
-            return match text {
-                "" => Err(SpecError::Empty),
-                remote if RemoteAddress::is_one(remote) => {
-                    let address = RemoteAddress::parse(remote);
-                    let error = |error| SpecError::Remote { text: remote.into(), error };
-                    Ok(vec![DeviceSpec::Remote(address.map_err(error)?)])
-                }
-                path => Ok(vec![DeviceSpec::Path(PathBuf::from(path))]),
-            };
+        let (sizes, is_null) = match (text.strip_prefix("memory:"), text.strip_prefix("null:")) {
+            (Some(sizes), _) => (sizes, false),
+            (None, Some(sizes)) => (sizes, true),
+            (None, None) => {
+                return match text {
+                    "" => Err(SpecError::Empty),
+                    remote if RemoteAddress::is_one(remote) => {
+                        let address = RemoteAddress::parse(remote);
+                        let error = |error| SpecError::Remote { text: remote.into(), error };
+                        Ok(vec![DeviceSpec::Remote(address.map_err(error)?)])
+                    }
+                    path => Ok(vec![DeviceSpec::Path(PathBuf::from(path))]),
+                };
+            }
         };
         let (count, size) = sizes.split_once(['x', 'X']).unwrap_or(("1", sizes));
         let number = count.parse().ok().filter(|number| (1..=DEVICES_MAX).contains(number));
         let number: usize =
             number.ok_or_else(|| SpecError::Count { text: text.into(), count: count.into() })?;
         let bytes = parse_size(size)?;
-        Ok((0..number).map(|index| DeviceSpec::Memory { bytes, index }).collect())
+        let device = |index| match is_null {
+            false => DeviceSpec::Memory { bytes, index },
+            true => DeviceSpec::Null { bytes, index },
+        };
+        Ok((0..number).map(device).collect())
     }
 
     /// Opens a file or block device, or maps memory.
@@ -68,13 +83,15 @@ impl DeviceSpec {
                     Err(OpenError::refuse(OpenErrorKind::WrongType, address.to_string(), reason))
                 }
             },
-            DeviceSpec::Memory { bytes, .. } => {
+            DeviceSpec::Memory { bytes, .. } | DeviceSpec::Null { bytes, .. } => {
                 let name = self.to_string();
                 if *bytes < options.bytes_min.max(512) {
                     let reason = format!("{bytes} bytes, but a member has at least {}", options.bytes_min);
                     return Err(OpenError::refuse(OpenErrorKind::TooSmall, name, reason));
                 }
-                match Memory::new(*bytes, name.clone()) {
+                let is_null = matches!(self, DeviceSpec::Null { .. });
+                let memory = if is_null { Memory::that_stores_nothing } else { Memory::new };
+                match memory(*bytes, name.clone()) {
                     Ok(memory) => Ok(SharedDevice::Memory(memory)),
                     Err(error) => Err(OpenError {
                         source: Some(error),
@@ -96,6 +113,7 @@ impl std::fmt::Display for DeviceSpec {
             DeviceSpec::Path(path) => path.display().fmt(f),
             DeviceSpec::Remote(address) => address.fmt(f),
             DeviceSpec::Memory { index, .. } => write!(f, "memory:{index}"),
+            DeviceSpec::Null { index, .. } => write!(f, "null:{index}"),
         }
     }
 }

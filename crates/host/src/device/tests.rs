@@ -141,6 +141,31 @@ fn memory_does_everything() {
 }
 
 #[test]
+fn null_completes_everything_and_keeps_nothing() {
+    let bench = Bench::new(RingBackend::Auto);
+    let spec = &DeviceSpec::parse("null:4M").expect("a device")[0];
+    let shared = spec.open(&OpenOptions::default()).expect("mapped");
+    let device = shared.attach(&bench.ring);
+    assert!(!device.info().discard_zeroes);
+    bench.run(async move {
+        let offset = DeviceOffset::new(4096);
+        let written = Slice::from_bytes(&pattern(3, 4096));
+        device.write(offset, written.into(), false).await.expect("write");
+        let (buffer, result) = device.read(offset, Buffer::from_bytes(&pattern(4, 4096))).await;
+        result.expect("read");
+        assert!(buffer.bytes() == &pattern(4, 4096)[..], "a read leaves its buffer as it was");
+        device.discard(offset, 4096).await.expect("discard");
+        device.write_zeroes(offset, 4096, true).await.expect("zeroes");
+        device.flush().await.expect("flush");
+        let beyond = device.read(DeviceOffset::new(4 << 20), Buffer::new(4096)).await.1;
+        assert_eq!(beyond.expect_err("outside").kind, DeviceErrorKind::Invalid);
+    });
+    let SharedDevice::Memory(memory) = shared else { panic!("memory") };
+    assert!(!memory.stores());
+    assert_eq!((memory.counters().reads, memory.counters().writes, memory.counters().others), (1, 1, 3));
+}
+
+#[test]
 fn reads_that_cost_time_come_one_after_the_other_with_the_newest_bytes() {
     let bench = Bench::new(RingBackend::Auto);
     let spec = &DeviceSpec::parse("memory:4M").expect("a device")[0];
@@ -383,10 +408,14 @@ fn words_for_devices() {
     let six = parse("memory:6x2G").expect("six");
     assert_eq!((six.len(), six[5].to_string().as_str()), (6, "memory:5"));
     assert_eq!(six[5], DeviceSpec::Memory { bytes: 2 << 30, index: 5 });
+    let two = parse("null:2x1G").expect("two");
+    assert_eq!((two.len(), two[1].to_string().as_str()), (2, "null:1"));
+    assert_eq!(two[1], DeviceSpec::Null { bytes: 1 << 30, index: 1 });
     for (text, error) in [
         ("memory:0x2G", "\"0\" is not a number of devices"),
         ("memory:ax2G", "\"a\" is not a number of devices"),
         ("memory:6x", "\"\" is not a size"),
+        ("null:6x", "\"\" is not a size"),
         ("memory:2Q", "\"2Q\" is not a size"),
         ("memory:-1", "\"-1\" is not a size"),
         ("memory:99999999P", "too large"),

@@ -84,8 +84,18 @@ pub struct Memory {
     info: DeviceInfo,
     counters: Mutex<Vec<Arc<Counters>>>,
     cost: Cost,
+    kind: Kind,
+}
+
+/// What a memory device does with its memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It behaves as a drive that gives discarded space back.
+    Ordinary,
     /// Discarded ranges keep their pages, and what they hold.
-    keeps_discarded: bool,
+    KeepsDiscarded,
+    /// It copies nothing: its memory is address space that is never touched.
+    StoresNothing,
 }
 
 // SAFETY: the pointer is to a mapping of this struct's own; any thread may copy to and from it (second invariant).
@@ -119,7 +129,7 @@ impl Memory {
     /// # Errors
     /// No address space of this size, or less than a logical block.
     pub fn new(bytes: u64, name: String) -> io::Result<Arc<Self>> {
-        Self::map(bytes, name, false)
+        Self::map(bytes, name, Kind::Ordinary)
     }
 
     /// As [`Memory::new`], of a device that takes discards for a hint and does nothing: then no write pays for taking pages
@@ -128,10 +138,19 @@ impl Memory {
     /// # Errors
     /// As [`Memory::new`].
     pub fn that_keeps_discarded(bytes: u64, name: String) -> io::Result<Arc<Self>> {
-        Self::map(bytes, name, true)
+        Self::map(bytes, name, Kind::KeepsDiscarded)
     }
 
-    fn map(bytes: u64, name: String, keeps_discarded: bool) -> io::Result<Arc<Self>> {
+    /// As [`Memory::new`], of a device that completes operations like any other and makes no copy: what is written is thrown
+    /// away, and a read leaves in its buffer what the buffer held. For benchmarks of what is around the copies.
+    ///
+    /// # Errors
+    /// As [`Memory::new`].
+    pub fn that_stores_nothing(bytes: u64, name: String) -> io::Result<Arc<Self>> {
+        Self::map(bytes, name, Kind::StoresNothing)
+    }
+
+    fn map(bytes: u64, name: String, kind: Kind) -> io::Result<Arc<Self>> {
         let size_bytes = bytes - bytes % u64::from(LOGICAL_BLOCK_BYTES);
         let length = usize::try_from(size_bytes).ok().filter(|length| *length > 0);
         let length = length.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -139,7 +158,7 @@ impl Memory {
         let info = DeviceInfo {
             size_bytes,
             logical_block_bytes: LOGICAL_BLOCK_BYTES,
-            discard_zeroes: !keeps_discarded,
+            discard_zeroes: kind == Kind::Ordinary,
             name,
         };
         Ok(Arc::new(Memory {
@@ -148,7 +167,7 @@ impl Memory {
             info,
             counters: Mutex::new(Vec::new()),
             cost: Cost::none(),
-            keeps_discarded,
+            kind,
         }))
     }
 
@@ -167,6 +186,11 @@ impl Memory {
     /// Size and abilities.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// Whether what is written can be read again.
+    pub fn stores(&self) -> bool {
+        self.kind != Kind::StoresNothing
     }
 
     /// What all shards have done so far.
@@ -225,6 +249,7 @@ impl Memory {
             bytes: self.bytes as u64,
             recent: Recent::new(),
             is_large: self.bytes >= STREAM_DEVICE_BYTES,
+            stores: self.stores(),
             reads_cost: self.cost.has_reads(),
             writes_cost: self.cost.has_writes(),
             counters,
@@ -293,6 +318,7 @@ pub(crate) struct Region {
     recent: Recent,
     /// Larger than a share of the last cache: written data leaves the caches before it is read again.
     is_large: bool,
+    stores: bool,
     reads_cost: bool,
     writes_cost: bool,
     counters: Arc<Counters>,
@@ -304,10 +330,12 @@ impl Region {
     pub(crate) fn read(&self, offset: u64, target: &mut [u8]) {
         let bytes = target.len();
         let from = self.at(offset, bytes as u64);
-        // SAFETY: `at` checked the range; the target is another allocation than the mapping.
-        unsafe { copy(from, target.as_mut_ptr(), bytes) };
-        if self.is_large {
-            self.recent.mark(offset);
+        if self.stores {
+            // SAFETY: `at` checked the range; the target is another allocation than the mapping.
+            unsafe { copy(from, target.as_mut_ptr(), bytes) };
+            if self.is_large {
+                self.recent.mark(offset);
+            }
         }
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes as u64);
@@ -317,6 +345,9 @@ impl Region {
     /// runs. Cold 4 KiB reads take a tenth less time. For writes it was slower.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
+        if !self.stores {
+            return;
+        }
         #[cfg(target_arch = "x86_64")]
         for line in 0..PREFETCH_LINES {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -343,6 +374,9 @@ impl Region {
     #[inline]
     fn write_piece(&self, at: u64, bytes: &[u8], total: usize) {
         let to = self.at(at, bytes.len() as u64);
+        if !self.stores {
+            return;
+        }
         let is_cold = self.is_large && total >= STREAM_BYTES && !self.recent.has(at);
         // SAFETY: `at` checked the range; the data is another allocation than the mapping.
         unsafe {
@@ -384,7 +418,8 @@ impl Region {
 
     /// Makes a range zero, by giving whole pieces back to the system where that is wanted.
     pub(crate) fn clear(&self, offset: u64, bytes: u64, clearing: Clearing) {
-        if clearing == Clearing::Discard && self.memory.keeps_discarded {
+        let keeps_discarded = self.memory.kind == Kind::KeepsDiscarded;
+        if !self.stores || (clearing == Clearing::Discard && keeps_discarded) {
             return self.count_other();
         }
         let unmap = clearing.may_unmap();

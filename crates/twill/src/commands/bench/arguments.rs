@@ -24,6 +24,9 @@ The array is made for the run and has no superblocks. `roofline` is what plain c
 requests reach on the same cores; it is there for members in memory. `ceiling` is what the members alone allow: for files
 and block devices, and with --member-read-us.
 
+Example: the engine alone, the same requests each time, on members that copy nothing
+  twill bench --members null:6x2G --requests 1000000
+
 Example: the time in locks as md has them, for writes with a bitmap
   twill bench --consistency bitmap --bitmap-locks orig --shards 4"
 )]
@@ -62,7 +65,8 @@ pub enum BenchCommand {
 /// Arguments of one run.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Members: files, block devices, or memory:COUNTxSIZE; what files hold is lost.
+    /// Members: files, block devices, memory:COUNTxSIZE, or null:COUNTxSIZE, which complete operations at once and copy nothing;
+    /// what files hold is lost.
     #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:6x2G")]
     pub members: Vec<String>,
     /// RAID level: 0, 1, 4, 5, 6 or 10.
@@ -86,6 +90,9 @@ pub struct RunArguments {
     /// Sequential streams on each shard, which share its requests in flight [default: 1].
     #[arg(long, value_name = "N")]
     pub numjobs: Option<usize>,
+    /// Requests that each shard serves, rather than for --runtime: a run then does the same each time.
+    #[arg(long, value_name = "N", conflicts_with_all = ["runtime", "ramp", "trace_time"])]
+    pub requests: Option<u64>,
     /// Seconds that are measured; with --trace-time the most.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub runtime: f64,
@@ -144,6 +151,9 @@ pub struct RunArguments {
     /// Threads ask for completions all the time rather than sleep.
     #[arg(long)]
     pub poll: bool,
+    /// Do without io_uring, as where a system forbids it.
+    #[arg(long)]
+    pub no_io_uring: bool,
     /// Overwrite members that hold something.
     #[arg(short, long)]
     pub force: bool,
@@ -610,6 +620,8 @@ impl RunArguments {
             iodepth: self.iodepth.unwrap_or(default.iodepth),
             shards: self.shards,
             numjobs: self.numjobs.unwrap_or(default.numjobs),
+            requests: self.requests,
+            io_uring: !self.no_io_uring,
             runtime: self.runtime,
             ramp: self.ramp.unwrap_or(default.ramp),
             parity_cache: self.parity_cache.unwrap_or(default.parity_cache),
