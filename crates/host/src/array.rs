@@ -65,10 +65,10 @@ impl HostArray {
         let logical_block_bytes = members.iter().filter_map(block).fold(block_bytes_min, u32::max);
         let volumes = Volumes::new(shards, Arc::clone(&mode), logical_block_bytes);
         let (on_shard, members) = (Arc::clone(&shared), members.to_vec());
-        volumes.set_up(move |context| {
+        volumes.set_up(move |context, shard| {
             let attached = members.iter().map(|member| Some(member.as_ref()?.on(context))).collect();
             let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
-            InPlace::new(Arc::clone(&on_shard), context.index, pool, executor, attached)
+            InPlace::new(Arc::clone(&on_shard), shard, pool, executor, attached)
         })?;
         Ok(HostArray { volumes, shared, mode, logical_block_bytes, peers: None })
     }

@@ -22,7 +22,7 @@ use engine::stripe::streams::Streams;
 use engine::volume::{Engine, ReadInto, Space, Volume, VolumeInfo, ZeroFlags};
 
 use crate::busy::Busy;
-use crate::shard::{Handle, ShardContext};
+use crate::shard::ShardContext;
 use crate::shard_writes::ShardWrites;
 use crate::volumes::Volumes;
 
@@ -33,7 +33,6 @@ const KEPT_WRITES: usize = 4;
 pub struct BalancedVolume<E> {
     own: Rc<ArrayVolume<E>>,
     volumes: Volumes<E>,
-    shards: Handle,
     busy: Busy,
     writes: Arc<ShardWrites>,
     choice: Choice,
@@ -45,13 +44,12 @@ impl<E: Engine> BalancedVolume<E> {
     /// # Panics
     /// As [`Volumes::here`].
     pub fn open(volumes: &Volumes<E>, context: &ShardContext, may_help: bool) -> Rc<Self> {
-        let own = volumes.here();
-        let helpers = if may_help { context.shards.count() } else { 1 };
+        let (own, shards) = (volumes.here(), volumes.shards());
+        let helpers = if may_help { shards.count() } else { 1 };
         Rc::new(BalancedVolume {
-            choice: Choice::new(context.index, helpers, own.info().io_opt_bytes),
+            choice: Choice::new(shards.number_of(context), helpers, own.info().io_opt_bytes),
             own,
             volumes: volumes.clone(),
-            shards: context.shards.clone(),
             busy: context.busy.clone(),
             writes: volumes.writes(),
         })
@@ -77,7 +75,7 @@ impl<E: Engine> Space for BalancedVolume<E> {
             let volume = volumes.here_if_open().ok_or(VolumeError::Stopping)?;
             volume.write(offset_bytes, data, fua).await
         };
-        self.shards.call(shard, write).await.unwrap_or(Err(VolumeError::Stopping))
+        self.volumes.shards().call(shard, write).await.unwrap_or(Err(VolumeError::Stopping))
     }
 
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>> {

@@ -20,7 +20,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ impl Default for ShardOptions {
 /// What a task on a shard works with. Clones are handles to the same shard; none leaves its thread.
 #[derive(Clone)]
 pub struct ShardContext {
-    /// Number of this shard, from 0.
+    /// Number of this shard among all of the process, from 0. An array may have another: [`Handle::number_of`].
     pub index: usize,
     /// Runs the tasks.
     pub executor: Executor,
@@ -85,6 +85,13 @@ pub struct ShardContext {
 struct Stop {
     asked: Cell<Option<Instant>>,
     waiting: RefCell<Vec<Waker>>,
+    hooks: RefCell<Vec<Hook>>,
+}
+
+/// What is called when the shard is asked to stop.
+struct Hook {
+    is_of_use: Box<dyn Fn() -> bool>,
+    call: Box<dyn FnOnce()>,
 }
 
 impl ShardContext {
@@ -108,10 +115,24 @@ impl ShardContext {
         self.stop.asked.get().is_some()
     }
 
+    /// Calls `hook` with `of` when the shard is asked to stop. What has ended before is not kept: arrays come and go on a shard.
+    pub fn at_stop<T: 'static>(&self, of: Weak<T>, hook: fn(&T)) {
+        let watched = Weak::clone(&of);
+        let is_of_use = Box::new(move || watched.strong_count() > 0);
+        let call = Box::new(move || of.upgrade().iter().for_each(|of| hook(of)));
+        if self.is_stopping() {
+            return call();
+        }
+        let mut hooks = self.stop.hooks.borrow_mut();
+        hooks.retain(|hook| (hook.is_of_use)());
+        hooks.push(Hook { is_of_use, call });
+    }
+
     fn ask_to_stop(&self) {
         if self.stop.asked.get().is_none() {
             self.stop.asked.set(Some(Instant::now()));
             self.stop.waiting.take().into_iter().for_each(Waker::wake);
+            self.stop.hooks.take().into_iter().for_each(|hook| (hook.call)());
         }
     }
 }
@@ -248,6 +269,28 @@ impl Handle {
     /// How many shards there are.
     pub fn count(&self) -> usize {
         self.ports.len()
+    }
+
+    /// `count` of these shards for one array among several: the one with number `first` is number 0 there, and the others follow it
+    /// round the circle.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    #[must_use]
+    pub fn part(&self, first: usize, count: usize) -> Handle {
+        assert!((1..=self.count()).contains(&count), "{count} of {} shards", self.count());
+        let ports = (0..count).map(|number| Arc::clone(&self.ports[(first + number) % self.count()]));
+        Handle { ports: ports.collect() }
+    }
+
+    /// The number among these of the shard that has this context.
+    ///
+    /// # Panics
+    /// If it is none of them.
+    pub fn number_of(&self, context: &ShardContext) -> usize {
+        let own = &context.shards.ports[context.index];
+        let is_own = |port: &Arc<Port>| Arc::ptr_eq(port, own);
+        self.ports.iter().position(is_own).expect("a shard of the array")
     }
 
     /// Runs `work` on a shard and blocks until its result is there. Not for use on a shard: it would wait for itself.

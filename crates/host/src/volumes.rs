@@ -53,19 +53,25 @@ impl<E: Engine> Volumes<E> {
         Volumes { number, shards, mode, writes, logical_block_bytes, engine: PhantomData }
     }
 
-    /// Sets one up on every shard, over the engine that `make` makes there. Not for use on a shard.
+    /// What stands for this array among those of the shards.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Sets one up on every shard, over the engine that `make` makes there, given the shard's number in the array. Not for use on
+    /// a shard.
     ///
     /// # Errors
     /// A shard has ended.
     pub fn set_up(
         &self,
-        make: impl Fn(&ShardContext) -> Rc<E> + Clone + Send + 'static,
+        make: impl Fn(&ShardContext, usize) -> Rc<E> + Clone + Send + 'static,
     ) -> Result<(), ShardGone> {
         for shard in 0..self.shards.count() {
             let (volumes, make) = (self.clone(), make.clone());
             self.shards.run_on(shard, move |context| async move {
-                let volume =
-                    ArrayVolume::new(make(&context), volumes.logical_block_bytes, Arc::clone(&volumes.mode));
+                let (engine, mode) = (make(&context, shard), Arc::clone(&volumes.mode));
+                let volume = ArrayVolume::new(engine, volumes.logical_block_bytes, mode);
                 VOLUMES.with_borrow_mut(|all| all.insert(volumes.number, Rc::new(volume)));
             })?;
         }

@@ -1,6 +1,7 @@
 //! A zoned array on the shards of this machine: started, kept and stopped on shard 0, served by all.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,8 +30,8 @@ use crate::shard::{Handle, ShardContext, ShardGone};
 use crate::volumes::Volumes;
 
 thread_local! {
-    /// The array that this process serves; on shard 0 only.
-    static RUNNING: RefCell<Option<Rc<Running<HostZones>>>> = const { RefCell::new(None) };
+    /// The arrays of which this shard is the first, by the numbers of their volumes.
+    static RUNNING: RefCell<BTreeMap<u64, Rc<Running<HostZones>>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Time and chance for the log engine: `random` is the program's.
@@ -115,20 +116,20 @@ impl ZonedArray {
     /// Why it is not served, and whether anything was written.
     pub fn start(shards: &Handle, mode: Arc<VolumeMode>, start: ZonedStart) -> Result<Self, NotStarted> {
         let (members, random) = (start.members.clone(), start.random);
-        let count = shards.count();
+        let volumes = Volumes::new(shards.clone(), mode, BLOCK_BYTES as u32);
+        let (count, number) = (shards.count(), volumes.number());
         let shared = shards.run_on(0, move |context| async move {
             let running = run(&context, start, count).await?;
             let shared = Arc::clone(running.shared());
-            RUNNING.set(Some(Rc::new(running)));
+            RUNNING.with_borrow_mut(|all| all.insert(number, Rc::new(running)));
             Ok::<_, NotStarted>(shared)
         })??;
-        let volumes = Volumes::new(shards.clone(), mode, BLOCK_BYTES as u32);
         let array = ZonedArray { volumes, shared: Arc::clone(&shared) };
-        array.volumes.set_up(move |context| {
+        array.volumes.set_up(move |context, shard| {
             let devices = attach(&members, &context.ring);
             let platform = Rc::new(RingPlatform::new(&context.ring, random));
             let (executor, pool) = (context.executor.clone(), Arc::clone(&context.pool));
-            let port = LogPort::new(Arc::clone(&shared), context.index, executor, pool, platform, devices);
+            let port = LogPort::new(Arc::clone(&shared), shard, executor, pool, platform, devices);
             Rc::new(LogSet::serve(port))
         })?;
         Ok(array)
@@ -154,7 +155,8 @@ impl ZonedArray {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        self.volumes.shards().run_on(0, move |_| question(running()))
+        let number = self.volumes.number();
+        self.volumes.shards().run_on(0, move |_| question(running(number)))
     }
 
     /// Lets go of the device in a slot, which failed, on every shard. Not for use on a shard.
@@ -189,18 +191,19 @@ impl ZonedArray {
         };
         self.renew()?; // no open segment has a column of the former member
         self.detach(slot)?;
-        let device = member.clone();
+        let (device, number) = (member.clone(), self.volumes.number());
         let exchanged = self.volumes.shards().run_on(0, move |context| async move {
+            let running = running(number);
             let Some(device) = device.attach(&context.ring) else {
-                running().give_up();
+                running.give_up();
                 return Err(NotJoined::NoNvme);
             };
             let device = Rc::new(device);
-            running().port().attach(slot, Rc::clone(&device));
-            let exchanged = running().exchange(Joining { slot, uuid, device }, is_new).await;
+            running.port().attach(slot, Rc::clone(&device));
+            let exchanged = running.exchange(Joining { slot, uuid, device }, is_new).await;
             if exchanged.is_err() {
-                running().port().detach(slot);
-                running().give_up();
+                running.port().detach(slot);
+                running.give_up();
             }
             exchanged
         })?;
@@ -248,14 +251,18 @@ impl ZonedArray {
             closed = closed.and(stopped);
         }
         let stopped = self.ask(move |running| async move { running.stop(closed).await })?;
-        self.volumes.shards().run_on(0, |_| async { RUNNING.set(None) })?;
+        let number = self.volumes.number();
+        self.volumes.shards().run_on(0, move |_| async move {
+            let running = RUNNING.with_borrow_mut(|all| all.remove(&number));
+            drop(running); // not while the table is borrowed
+        })?;
         self.volumes.close();
         Ok(stopped)
     }
 }
 
-fn running() -> Rc<Running<HostZones>> {
-    RUNNING.with_borrow(|running| Rc::clone(running.as_ref().expect("shard 0 runs the array")))
+fn running(number: u64) -> Rc<Running<HostZones>> {
+    RUNNING.with_borrow(|all| Rc::clone(all.get(&number).expect("the first shard of an array runs it")))
 }
 
 fn attach(members: &[Option<SharedZones>], ring: &Ring) -> Vec<Option<Rc<HostZones>>> {

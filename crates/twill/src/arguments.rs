@@ -27,9 +27,11 @@ pub use crate::remote_arguments::{
 use crate::status::DoubtRange;
 use crate::switch::Switch;
 
+pub mod all;
 mod hosts;
 mod zoned;
 
+use all::{AllArguments, StartArguments};
 use hosts::nvme_address;
 pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};
@@ -93,7 +95,7 @@ fn without_tip_of_force(mut error: clap::Error) -> clap::Error {
 }
 
 /// No option is a digit, so -1 is a value: that of an option which says what numbers it takes.
-fn with_negative_numbers(command: clap::Command) -> clap::Command {
+pub fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let takes = |arg: clap::Arg| {
         let takes_values = arg.get_action().takes_values();
         if takes_values { arg.allow_negative_numbers(true) } else { arg }
@@ -129,6 +131,8 @@ pub enum Command {
     Assemble(AssembleArguments),
     /// Serve an array to clients, in the foreground or as a daemon.
     Serve(Box<ServeArguments>),
+    /// Have `serve --all`, which runs, serve an array, or whatever it does not serve yet.
+    Start(StartArguments),
     /// Stop serving an array, so that it is clean on its members.
     Stop(StopArguments),
     /// Serve files and block devices to NVMe/TCP hosts, without an array.
@@ -352,6 +356,10 @@ Example: a drive of another machine, over NVMe/TCP
 and on that host, whose NQN is in /etc/nvme/hostnqn
   nvme connect-all -t tcp -a 10.0.0.1 -s 4420
 
+Example: all arrays of this machine in one process, and one more later
+  twill serve --all --daemon --ublk
+  twill serve --join --ublk /dev/nvme[8-9]n1
+
 Example: a block device with a file system on it
   twill serve --daemon --ublk=0 /dev/nvme[0-5]n1
   mkfs.ext4 /dev/ublkb0 && mount /dev/ublkb0 /mnt
@@ -361,6 +369,9 @@ pub struct ServeArguments {
     /// Which members.
     #[command(flatten)]
     pub choice: Choice,
+    /// One array, or many in one process.
+    #[command(flatten)]
+    pub of_all: AllArguments,
     /// Serve NBD at this unix socket; may be repeated [default: NAME.nbd beside the control socket].
     #[arg(long, value_name = "PATH")]
     pub unix: Vec<PathBuf>,

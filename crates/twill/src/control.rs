@@ -3,10 +3,12 @@
 
 mod client;
 mod folders;
+mod identity;
 mod protocol;
 mod server;
 
-pub use client::{Client, Which, connect, served, sockets};
+pub use client::{Asked, Client, Which, ask_all, connect, served, sockets};
 pub use folders::{file_name, own_folder, state_folder};
+pub use identity::{Identity, ServedState};
 pub use protocol::CallError;
 pub use server::{Handler, Server, answer_line};

@@ -41,6 +41,14 @@ impl Problem {
         }
     }
 
+    /// Why an array does not say how it is.
+    pub fn of_array(name: &str, Failure { kind, message, help, problems, .. }: Failure) -> Self {
+        let more = problems.iter().map(|problem| format!("; {}: {}", problem.member, problem.what));
+        let what = more.fold(message, |what, more| what + &more);
+        let what = what.strip_prefix(&format!("{name} ")).map(ToOwned::to_owned).unwrap_or(what);
+        Problem { kind, member: name.to_owned(), what, help }
+    }
+
     /// Adds what would help.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {

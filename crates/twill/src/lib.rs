@@ -73,6 +73,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Serve(arguments) => serve::run(arguments, output),
         Command::Target(arguments) => target::run(arguments, output),
         Command::Discover(arguments) => discover::run(arguments, output),
+        Command::Start(arguments) => serve::start::run(arguments, output),
         Command::Stop(arguments) => members::stop(arguments, output),
         Command::Status(arguments) => show::run(arguments, output),
         Command::Detail(arguments) => show::detail(arguments, output),

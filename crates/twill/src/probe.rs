@@ -1,6 +1,7 @@
 //! What is on files and devices before an array is served: their superblocks, bitmaps and logs, whatever else is there, and which
 //! array they make.
 
+pub mod answering;
 pub mod bad_blocks;
 pub mod bitmap;
 pub mod candidates;

@@ -16,6 +16,7 @@ mod nvme_tcp;
 mod open;
 mod options;
 mod platform;
+mod process;
 pub mod re_add;
 mod remote;
 pub mod replace;
@@ -28,16 +29,18 @@ mod status;
 pub mod take_back;
 pub mod zoned;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use engine::foreground::Latencies;
 use host::array::HostArray;
-use host::shard::Shards;
+use host::device::Closing;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
 use crate::words::status::state;
@@ -49,6 +52,8 @@ use manager::ArrayManager;
 pub use nvme_tcp::NvmeTcpOptions;
 pub use open::open_device;
 pub use options::ServeOptions;
+use process::ArrayShards;
+pub use process::{Process, shards_default};
 use scrub_file::ScrubFile;
 pub use served::ServedArray;
 pub use speed::NewLimits;
@@ -97,6 +102,19 @@ impl Serving {
         ArrayStatus { state: state(&status).join(", "), ..status }
     }
 
+    /// Its block device and its members, without asking a shard.
+    pub fn devices(&self) -> Vec<String> {
+        let known = match &self.array {
+            ServedArray::InPlace(array) => array.known.lock(),
+            ServedArray::Zoned(array) => array.known.lock(),
+        };
+        let members = known.paths.iter().flatten().map(|path| path.display().to_string());
+        // Spares have no slot.
+        let spares = known.devices.keys().cloned();
+        let devices: BTreeSet<String> = members.chain(spares).collect();
+        self.exports.device_path().into_iter().chain(devices).collect()
+    }
+
     /// Measures from now on how long requests take.
     pub fn show_latencies(&self) {
         if let ServedArray::InPlace(array) = &self.array {
@@ -126,33 +144,54 @@ impl Serving {
         for path in self.status().deleted() {
             tracing::warn!("{path} has been deleted: what it holds is lost now");
         }
-        let connections = self.exports.connections();
-        self.exports.stop();
-        let clean = match self.array {
-            ServedArray::InPlace(ManagedArray { host, shards, manager, .. }) => end(&manager, &host, shards)?,
-            ServedArray::Zoned(array) => {
-                let stopped = array.stop();
-                end_shards(array.shards, stopped)?
-            }
-        };
+        let Serving { array, exports, log, _scrub_file: scrub_file, .. } = self;
+        let connections = exports.connections();
+        exports.stop();
+        let held = array.held();
+        let clean = end_array(array)?;
+        drop((log, scrub_file)); // they know the members
+        wait_until_free(&held);
         Ok(Stopped { clean, connections })
     }
 }
 
+/// Ends what looks after an array, and all that is left of it here.
+fn end_array(array: ServedArray) -> Result<bool, Failure> {
+    match array {
+        ServedArray::InPlace(ManagedArray { host, shards, manager, .. }) => end(manager, &host, shards),
+        ServedArray::Zoned(array) => {
+            let stopped = array.stop();
+            end_shards(array.shards, stopped)
+        }
+    }
+}
+
+/// How long a stop waits for members that something still uses.
+const FREE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Waits until the members are closed: tasks of the array see within a moment that it has stopped.
+fn wait_until_free(held: &[Closing]) {
+    let end = Instant::now() + FREE_LIMIT;
+    while !held.iter().all(Closing::is_over) {
+        if Instant::now() >= end {
+            tracing::warn!(
+                "members of the stopped array stay open: an operation at one that hangs is not answered yet"
+            );
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Ends what looks after the array, and the shards. Whether the array is clean on its members.
-fn end(manager: &ArrayManager, array: &HostArray, shards: Arc<Shards>) -> Result<bool, Failure> {
+fn end(manager: ArrayManager, array: &HostArray, shards: ArrayShards) -> Result<bool, Failure> {
     array.mode.stopping.store(true, Relaxed);
     let stopped = manager.stop(&shards);
     array.close();
     end_shards(shards, stopped)
 }
 
-/// Ends the shards, and says how the array was stopped.
-fn end_shards(shards: Arc<Shards>, stopped: Result<bool, Failure>) -> Result<bool, Failure> {
-    // The last holder of the shards stops them.
-    let panicked = Arc::try_unwrap(shards).ok().and_then(|shards| shards.stop().err());
-    match panicked {
-        Some(panic) => Err(Failure::new(ExitKind::Internal, panic.to_string())),
-        None => stopped,
-    }
+/// Gives back the shards, and says how the array was stopped.
+fn end_shards(shards: ArrayShards, stopped: Result<bool, Failure>) -> Result<bool, Failure> {
+    shards.give_back().and(stopped)
 }

@@ -3,7 +3,8 @@
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceInfo, PeerMember, ReadForeign};
 use engine::foreign_buffer::Lease;
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Weak};
 
 use super::block::BlockDevice;
 use super::block_file::BlockFile;
@@ -52,6 +53,15 @@ impl SharedDevice {
         }
     }
 
+    /// Tells when no shard and no operation uses the device any more.
+    pub fn closing(&self) -> Closing {
+        match self {
+            SharedDevice::Block(file) => Closing::of(&file.fd),
+            SharedDevice::Memory(memory) => Closing::of(memory),
+            SharedDevice::Remote(member) => Closing::of(member),
+        }
+    }
+
     /// The way of the shard that has `ring`, and runs this, to the device.
     pub fn attach(&self, ring: &Ring) -> HostDevice {
         match self {
@@ -59,6 +69,21 @@ impl SharedDevice {
             SharedDevice::Memory(memory) => HostDevice::Memory(MemoryDevice::new(memory, ring)),
             SharedDevice::Remote(member) => HostDevice::Remote(RemoteDevice::new(member, ring)),
         }
+    }
+}
+
+/// Tells when a device is closed: an operation that hangs keeps it open after its array has stopped.
+pub struct Closing(Weak<dyn Any + Send + Sync>);
+
+impl Closing {
+    pub(super) fn of<T: Send + Sync + 'static>(device: &Arc<T>) -> Self {
+        let device: Weak<T> = Arc::downgrade(device);
+        Closing(device)
+    }
+
+    /// Whether it is.
+    pub fn is_over(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 

@@ -19,6 +19,6 @@ pub mod zoned;
 
 pub use self::block::BlockDevice;
 pub use self::block_file::BlockFile;
-pub use self::host_device::{HostDevice, SharedDevice};
+pub use self::host_device::{Closing, HostDevice, SharedDevice};
 pub use self::open::{OpenError, OpenErrorKind, OpenOptions};
 pub use self::spec::{DeviceSpec, SpecError, parse_size};

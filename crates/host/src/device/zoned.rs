@@ -43,7 +43,7 @@ use std::task::{Context, Poll};
 use self::block::{BlockReport, InOrderDone, InOrderZones};
 use self::memory::{MemoryAppend, MemoryZones, ZonedMemory};
 use self::passthrough::{Append, AppendZones, NvmeReadMetadata};
-use super::host_device::{HostDevice, SharedDevice};
+use super::host_device::{Closing, HostDevice, SharedDevice};
 use super::open::{OpenError, OpenErrorKind, OpenOptions};
 use crate::ring::{DeviceDone, DeviceRead, Ring, ZoneRead};
 use layout::units::DeviceOffset;
@@ -84,6 +84,15 @@ impl SharedZones {
             return Err(OpenError::refuse(OpenErrorKind::TooSmall, info.name.as_str(), reason));
         }
         Ok(SharedZones::Placed(device, zone_bytes))
+    }
+
+    /// Tells when no shard and no operation uses the device any more.
+    pub fn closing(&self) -> Closing {
+        match self {
+            SharedZones::Drive(drive) => Closing::of(drive),
+            SharedZones::Placed(device, _) => device.closing(),
+            SharedZones::Memory(memory) => Closing::of(memory),
+        }
     }
 
     /// Size, unit and name.

@@ -25,6 +25,7 @@ mod watch;
 
 pub use connection::{Connection, ConnectionStatus, Totals};
 pub use exports::{AddError, Export, ExportOptions, Exports};
+pub use memory::Memory as RequestMemory;
 pub use server::{Server, ServerStatus};
 pub use server_state::{Address, ExportStatus, Removal, ServerOptions};
 pub use transmission::Limits;

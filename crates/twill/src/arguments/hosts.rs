@@ -68,6 +68,17 @@ pub struct HostArguments {
     pub reservations_new: bool,
 }
 
+impl HostArguments {
+    /// Files that are named here.
+    pub fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let secrets = self.dhchap_key.iter_mut().map(|key| &mut key.secret);
+        secrets.chain(&mut self.dhchap_ctrl_key).filter_map(|secret| match secret {
+            SecretSource::File(path) => Some(path),
+            SecretSource::Text(_) => None,
+        })
+    }
+}
+
 /// Arguments of `target`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a drive for one host of this network

@@ -24,6 +24,7 @@ use crate::counted::{counted, slots_words};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::plain::plain;
+use crate::probe::answering::answering;
 use crate::probe::candidates::{self, Candidates};
 use crate::probe::chosen::{may_start, nothing_found, stale_taken, stale_words};
 use crate::probe::inspection::inspection;
@@ -153,15 +154,15 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect())
 }
 
-/// Every block device that can hold data.
+/// Every block device that can hold data, but those that hang.
 fn block_devices() -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
     let has_size = |path: &Path| fs::read_to_string(path.join("size")).is_ok_and(|size| size.trim() != "0");
-    entries
+    let paths = entries
         .filter(|entry| has_size(&entry.path()))
         // A slash in a device's name is an exclamation mark there.
-        .map(|entry| Path::new("/dev").join(entry.file_name().to_string_lossy().replace('!', "/")))
-        .collect()
+        .map(|entry| Path::new("/dev").join(entry.file_name().to_string_lossy().replace('!', "/")));
+    answering(paths.collect())
 }
 
 fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], filter: &Filter) -> Answer {

@@ -13,7 +13,7 @@ use super::output::Output;
 use crate::arguments::{Choice, ListArguments};
 use crate::array_name;
 use crate::bytes;
-use crate::control::{self, Client};
+use crate::control::{Asked, ask_all};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::plain::plain;
@@ -74,15 +74,12 @@ struct FoundArray {
 pub fn run(arguments: &ListArguments, output: Output) -> Result<(), Failure> {
     remote::set(&arguments.remote)?;
     let (mut served, mut unanswered) = (Vec::new(), Vec::new());
-    for (_, control) in control::served() {
-        match Client::ask_briefly::<ArrayStatus>(&control, "status") {
+    for Asked { name, control, answer } in ask_all::<ArrayStatus>("status") {
+        match answer {
             Ok(status) => served.push(served_array(&status, control)),
             // One that is being stopped just now is none.
             Err(failure) if failure.kind == ExitKind::NotFound => {}
-            Err(failure) => {
-                let problem = Problem::new(failure.kind, &control, failure.message);
-                unanswered.push(Problem { help: failure.help, ..problem });
-            }
+            Err(failure) => unanswered.push(Problem::of_array(&name, failure)),
         }
     }
     let looked = arguments.scan.is_some() || !arguments.members.is_empty();

@@ -11,7 +11,7 @@ use super::doubt::none_in_doubt;
 use super::output::Output;
 use crate::arguments::{ServedArguments, StatusArguments};
 use crate::bytes;
-use crate::control::{self, Client, Which};
+use crate::control::{self, Asked, Client, Which, ask_all};
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -36,7 +36,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
         return watch(&mut control::connect(which)?, arguments, output);
     }
     let (arrays, unanswered) = if arguments.control.is_some() || arguments.array.is_some() {
-        (vec![ask(&mut control::connect(which)?)?], Vec::new())
+        (vec![ask(&mut control::connect(which)?.briefly()?)?], Vec::new())
     } else {
         all()?
     };
@@ -75,7 +75,7 @@ fn judge(arrays: &[ArrayStatus], test: bool) -> Result<(), Failure> {
 /// # Errors
 /// No such array.
 pub fn detail(arguments: &ServedArguments, output: Output) -> Result<(), Failure> {
-    let mut client = control::connect(arguments.served.which())?;
+    let mut client = control::connect(arguments.served.which())?.briefly()?;
     output.print(&ask(&mut client)?, detail_words)
 }
 
@@ -90,15 +90,12 @@ pub fn ask(client: &mut Client) -> Result<ArrayStatus, Failure> {
 /// Every array that is served, and the servers that do not answer: one that hangs must not hide the others.
 fn all() -> Result<(Vec<ArrayStatus>, Vec<Problem>), Failure> {
     let (mut arrays, mut unanswered) = (Vec::new(), Vec::new());
-    for (_, path) in control::served() {
-        match Client::ask_briefly(&path, "status") {
+    for Asked { name, answer, .. } in ask_all("status") {
+        match answer {
             Ok(status) => arrays.push(status),
             // One that is being stopped just now is no failure.
             Err(failure) if failure.kind == ExitKind::NotFound => tracing::debug!("{failure}"),
-            Err(failure) => {
-                let problem = Problem::new(failure.kind, &path, failure.message);
-                unanswered.push(Problem { help: failure.help, ..problem });
-            }
+            Err(failure) => unanswered.push(Problem::of_array(&name, failure)),
         }
     }
     if arrays.is_empty() && unanswered.is_empty() {

@@ -4,12 +4,15 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::folders::{file_name, folders};
+use super::identity::Identity;
 use super::protocol::{LINE_BYTES_MAX, Request, Response};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -19,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a command that asks every server waits for one of them.
 const BRIEF: Duration = Duration::from_secs(3);
+
+/// What ends the name of the control socket of an array.
+const SOCKET: &str = "sock";
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -67,13 +73,19 @@ impl Client {
         method: &str,
         params: Value,
     ) -> Result<T, Failure> {
-        let mut client = Self::connect(path)?;
-        let stream = client.stream.get_ref();
-        stream
-            .set_read_timeout(Some(BRIEF))
-            .and_then(|()| stream.set_write_timeout(Some(BRIEF)))
-            .map_err(|error| Failure::from_io("ask", path, &error))?;
-        client.ask(method, params)
+        Self::connect(path)?.briefly()?.ask(method, params)
+    }
+
+    /// The same client, which does not wait long for a server that hangs.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn briefly(self) -> Result<Self, Failure> {
+        let stream = self.stream.get_ref();
+        let limited =
+            stream.set_read_timeout(Some(BRIEF)).and_then(|()| stream.set_write_timeout(Some(BRIEF)));
+        limited.map_err(|error| Failure::from_io("ask", &self.path, &error))?;
+        Ok(self)
     }
 
     /// Calls a method and waits for its answer as long as it takes.
@@ -121,10 +133,11 @@ impl Client {
             return Failure::new(ExitKind::IoError, message).help("its log says why");
         }
         let process = match rustix::net::sockopt::socket_peercred(self.stream.get_ref()) {
-            Ok(peer) => format!(" (process {})", peer.pid.as_raw_nonzero()),
+            Ok(peer) => format!(" (pid {})", peer.pid.as_raw_nonzero()),
             Err(_) => String::new(),
         };
-        let message = format!("the server at {path}{process} does not answer within {} s", BRIEF.as_secs());
+        let array = name_of(&self.path).unwrap_or_else(|| format!("the server at {path}"));
+        let message = format!("{array} does not answer within {} s{process}", BRIEF.as_secs());
         Failure::new(ExitKind::IoError, message).help("a member may hang: its log says more")
     }
 
@@ -175,8 +188,8 @@ pub fn connect(Which { control, array, by_option }: Which<'_>) -> Result<Client,
     match (array, all.as_slice()) {
         (Some(name), _) => {
             let by_name = all.iter().find(|(served, _)| *served == file_name(name));
-            match by_name.or_else(|| all.iter().find(|(_, path)| is_called(path, name))) {
-                Some((_, path)) => Client::connect(path),
+            match by_name.map(|(_, path)| path.clone()).or_else(|| called(&all, name)) {
+                Some(path) => Client::connect(&path),
                 None => Err(Failure::new(ExitKind::NotFound, format!("no array named {name:?} is served"))
                     .help(help())),
             }
@@ -190,18 +203,53 @@ pub fn connect(Which { control, array, by_option }: Which<'_>) -> Result<Client,
     }
 }
 
+/// The socket of the array with this UUID, this block device, or this member. All servers are asked at once: one that hangs holds
+/// up no command on another array.
+fn called(all: &[(String, PathBuf)], word: &str) -> Option<PathBuf> {
+    let (sender, answers) = mpsc::channel();
+    for (_, socket) in all.iter().cloned() {
+        let (sender, word) = (sender.clone(), word.to_owned());
+        thread::spawn(move || sender.send(is_called(&socket, &word).then_some(socket)));
+    }
+    drop(sender);
+    answers.iter().flatten().next()
+}
+
 /// Whether the array at a socket has this UUID, this block device, or this member. A server that hangs has none of them.
 fn is_called(socket: &Path, word: &str) -> bool {
-    let Ok(status) = Client::ask_briefly::<Value>(socket, "status") else { return false };
+    let Ok(found) = Client::ask_briefly::<Identity>(socket, "ping") else { return false };
     let digits = |text: &str| text.replace([':', '-'], "").to_lowercase();
-    if status["uuid"].as_str().is_some_and(|uuid| digits(uuid) == digits(word)) {
+    if !found.uuid.is_empty() && digits(&found.uuid) == digits(word) {
         return true;
     }
-    let Ok(path) = fs::canonicalize(word) else { return false };
-    let is_path =
-        |value: &Value| value.as_str().and_then(|text| fs::canonicalize(text).ok()).as_ref() == Some(&path);
-    let members = status["members"].as_array().into_iter().flatten();
-    is_path(&status["block_device"]["path"]) || members.into_iter().any(|member| is_path(&member["path"]))
+    let path = fs::canonicalize(word).ok();
+    let is_it = |device: &String| device == word || path.is_some() && fs::canonicalize(device).ok() == path;
+    found.devices.iter().any(is_it)
+}
+
+/// An array that is served, and what its server answered.
+pub struct Asked<T> {
+    /// The array's name, as its socket has it.
+    pub name: String,
+    /// Its control socket.
+    pub control: PathBuf,
+    /// The answer, or why there is none.
+    pub answer: Result<T, Failure>,
+}
+
+/// Calls a method without parameters of every server, of all at once: those that hang are waited for together.
+pub fn ask_all<T: DeserializeOwned + Send + 'static>(method: &'static str) -> Vec<Asked<T>> {
+    let ask = |(name, control): (String, PathBuf)| {
+        thread::spawn(move || Asked { answer: Client::ask_briefly(&control, method), name, control })
+    };
+    let asking: Vec<_> = served().into_iter().map(ask).collect();
+    asking.into_iter().map(|asking| asking.join().expect("a call does not panic")).collect()
+}
+
+/// The name of the array with this control socket, if it is in a usual place.
+fn name_of(socket: &Path) -> Option<String> {
+    let is_socket = socket.extension().is_some_and(|extension| extension == SOCKET);
+    Some(socket.file_stem().filter(|_| is_socket)?.to_string_lossy().into_owned())
 }
 
 /// Name and control socket of every array that is served where servers put their sockets.
@@ -215,9 +263,7 @@ pub fn sockets() -> Vec<(String, PathBuf)> {
     for folder in folders() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            let is_socket = path.extension().is_some_and(|extension| extension == "sock");
-            let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
-            if let (true, Some(name)) = (is_socket, name) {
+            if let Some(name) = name_of(&path) {
                 sockets.push((name, path));
             }
         }

@@ -6,10 +6,11 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use host::socket::{self, SocketName};
+use rustix::net::Shutdown;
 use serde_json::Value;
 
 use super::protocol::{
@@ -32,16 +33,25 @@ pub trait Handler: Send + Sync + 'static {
     /// Why it was not done.
     fn call(&self, method: &str, params: &Value) -> Result<Value, CallError>;
 
-    /// The caller of `method` has its answer.
-    fn answered(&self, method: &str);
+    /// The caller of `method` has its answer. False: there is nothing more to be said on this connection.
+    fn answered(&self, method: &str) -> bool;
 }
 
-/// A bound control socket. Dropping it removes it.
+/// A bound control socket. Dropping it removes it, and no further caller is answered.
 #[derive(Debug)]
 pub struct Server {
     /// Dropped first.
     name: SocketName,
     listener: UnixListener,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_over.store(true, SeqCst);
+        // Ends the accept that waits on it.
+        let _ended = rustix::net::shutdown(&self.listener, Shutdown::Both);
+    }
 }
 
 impl Server {
@@ -58,7 +68,7 @@ impl Server {
             io::ErrorKind::AddrInUse => in_use(path),
             _ => failed(error),
         })?;
-        Ok(Server { name, listener: UnixListener::from(socket) })
+        Ok(Server { name, listener: UnixListener::from(socket), is_over: Arc::default() })
     }
 
     /// Where it is.
@@ -66,13 +76,14 @@ impl Server {
         self.name.path()
     }
 
-    /// Answers callers from now on, on threads of its own, until the process ends.
+    /// Answers callers from now on, on threads of its own, until it is dropped; whom it is talking with then, it goes on to answer.
     ///
     /// # Errors
     /// What the system says.
     pub fn start(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
-        let listener = self.listener.try_clone()?;
-        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &handler))?;
+        let (listener, is_over) = (self.listener.try_clone()?, Arc::clone(&self.is_over));
+        let accept = move || accept(&listener, &is_over, &handler);
+        thread::Builder::new().name("control".into()).spawn(accept)?;
         Ok(())
     }
 }
@@ -89,9 +100,12 @@ fn in_use(path: &Path) -> Failure {
     }
 }
 
-fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
+fn accept(listener: &UnixListener, is_over: &AtomicBool, handler: &Arc<dyn Handler>) {
     let connections = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
+        if is_over.load(SeqCst) {
+            return;
+        }
         let Ok(stream) = stream else {
             // Out of descriptors or the like: it may pass.
             thread::sleep(std::time::Duration::from_millis(100));
@@ -137,10 +151,11 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
         let (method, response) = answer(&line, handler);
         // Even if the caller is gone: what the call began goes on.
         let sent = response.map_or(Ok(()), |response| send(stream, &response));
-        if let Some(method) = method {
-            handler.answered(&method);
-        }
+        let goes_on = method.is_none_or(|method| handler.answered(&method));
         sent?;
+        if !goes_on {
+            return Ok(());
+        }
     }
 }
 
@@ -207,7 +222,9 @@ mod tests {
             }
         }
 
-        fn answered(&self, _method: &str) {}
+        fn answered(&self, _method: &str) -> bool {
+            true
+        }
     }
 
     fn ask(line: &str) -> Value {

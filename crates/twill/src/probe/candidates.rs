@@ -19,6 +19,8 @@ pub struct Candidates {
     pub paths: Vec<PathBuf>,
     /// What was read there.
     pub read: Vec<Candidate>,
+    /// They were searched for: only what belongs together is worth a word.
+    pub are_found: bool,
 }
 
 /// Reads what a person named: each must be there, once.
@@ -29,7 +31,7 @@ pub struct Candidates {
 pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
     let mut problems = Vec::new();
     let mut seen: HashMap<(u64, u64), &Path> = HashMap::new();
-    let mut candidates = Candidates { paths: Vec::new(), read: Vec::new() };
+    let mut candidates = Candidates { paths: Vec::new(), read: Vec::new(), are_found: false };
     for path in paths {
         match MemberFile::open(path) {
             Err(problem) => problems.push(problem),
@@ -54,7 +56,7 @@ pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
 /// Copies are judged later, and only within the wanted array: see [`Candidates::check_copies`].
 pub fn read_found(paths: &[PathBuf]) -> Candidates {
     let mut seen = HashMap::new();
-    let mut candidates = Candidates { paths: Vec::new(), read: Vec::new() };
+    let mut candidates = Candidates { paths: Vec::new(), read: Vec::new(), are_found: true };
     for path in paths {
         let member = match MemberFile::open(path) {
             Ok(member) => member,
@@ -72,6 +74,12 @@ pub fn read_found(paths: &[PathBuf]) -> Candidates {
 }
 
 impl Candidates {
+    /// Whether it is worth a word that a candidate has no part in the array that is looked for. A search over all devices finds members
+    /// of others.
+    pub fn is_of_interest(&self, index: usize) -> bool {
+        !self.are_found || self.read[index].superblock.is_err()
+    }
+
     fn push(&mut self, member: MemberFile) {
         // A member whose bad-block log cannot be decoded is left out, as in md.
         let believed = |superblock: Superblock| bad_blocks_of(&member, &superblock).map(|_| superblock);

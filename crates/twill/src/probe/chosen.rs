@@ -36,10 +36,10 @@ impl Chosen {
         match arrays.as_slice() {
             [] => {
                 let problem = |(index, verdict): &(usize, Verdict)| match verdict {
-                    Verdict::Refused { reason } => {
+                    Verdict::Refused { reason } if candidates.is_of_interest(*index) => {
                         Some(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason))
                     }
-                    Verdict::Member { .. } | Verdict::Spare | Verdict::Replacement { .. } => None,
+                    _ => None,
                 };
                 let problems = others.iter().filter_map(problem).collect();
                 Err(Failure { problems, ..nothing_found(filter) })

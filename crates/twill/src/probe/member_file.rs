@@ -8,11 +8,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use host::device::nvme_tcp::{Attached, LookedAt, RemoteAddress, look_at, open_error};
 use host::killed_server;
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -271,12 +272,19 @@ impl MemberFile {
     }
 }
 
+/// How long after it a deadline still counts for the members that are locked next.
+const DEADLINE_COUNTS_FOR: Duration = Duration::from_secs(10);
+
 fn lock(file: &File) -> Result<(), Errno> {
-    // One deadline for all members: the program that holds one of them holds the others too.
-    static DEADLINE: OnceLock<Instant> = OnceLock::new();
+    // One deadline for all members of an array: the program that holds one of them holds the others too. Later ones are another's.
+    static DEADLINE: Mutex<Option<Instant>> = Mutex::new(None);
     loop {
         let outcome = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
-        let is_late = || Instant::now() >= *DEADLINE.get_or_init(|| Instant::now() + killed_server::LIMIT);
+        let is_late = || {
+            let (mut deadline, now) = (DEADLINE.lock(), Instant::now());
+            let present = deadline.filter(|end| now < *end + DEADLINE_COUNTS_FOR);
+            now >= *deadline.insert(present.unwrap_or(now + killed_server::LIMIT))
+        };
         if outcome != Err(Errno::WOULDBLOCK) || is_late() {
             return outcome;
         }

@@ -8,7 +8,7 @@ use engine::members::{Failing, MemberState};
 
 use super::doubt;
 use super::managed::{ManagedArray, named, slot_of};
-use super::manager::{gone, manager};
+use super::manager::gone;
 use super::speed::NewLimits;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -70,9 +70,10 @@ pub fn fail(array: &ManagedArray, member: &str, force: bool) -> Result<(), Failu
         let help = "let the resync end first: twill status --wait; --force fails the member now";
         return Err(Failure::new(ExitKind::WouldDoubt, message).help(help));
     }
-    let failing = array
-        .shards
-        .run_on(0, move |_| async move { manager().membership().fail(slot, "an operator said so").await });
+    let manager = array.manager;
+    let failing = array.shards.run_on(0, move |_| async move {
+        manager.here().membership().fail(slot, "an operator said so").await
+    });
     match failing.map_err(gone)? {
         Failing::Needed => needed(),
         Failing::Failed => {
@@ -100,7 +101,7 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<Vec<PathBuf>, Failur
     if let Some(replacement) = remove_replacement(array, member)? {
         return Ok(vec![replacement]);
     }
-    let members = &array.host.shared.members;
+    let (members, manager) = (&array.host.shared.members, array.manager);
     let all_failed = ["failed", "faulty", "detached"].contains(&member);
     let is_named = named(member);
     let mut removed = remove_faulty(array, |path| all_failed || is_named(path));
@@ -116,7 +117,7 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<Vec<PathBuf>, Failur
         let path = array.known.lock().paths[slot.index()].clone();
         let is_removed = array
             .shards
-            .run_on(0, move |_| async move { manager().membership().remove(slot).await })
+            .run_on(0, move |_| async move { manager.here().membership().remove(slot).await })
             .map_err(gone)?;
         if !is_removed {
             let message = format!("member {} is in use", array.words(member, slot));

@@ -12,7 +12,7 @@ use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock, SuperblockError};
 
 use super::doubt;
 use super::managed::{ManagedArray, slot_of};
-use super::manager::{gone, manager};
+use super::manager::gone;
 use super::open::open_free_device;
 use crate::bytes;
 use crate::counted::counted;
@@ -54,9 +54,10 @@ pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<Clearing, F
         None => Clearing::default(),
     };
     clear(array, path, &clearing.ranges).map_err(refused)?;
+    let manager = array.manager;
     let added = offer(array, device, async move |device| {
         let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
-        manager().membership().add_spare(device, join).await
+        manager.here().membership().add_spare(device, join).await
     });
     match added? {
         Ok(_) => Ok(clearing),

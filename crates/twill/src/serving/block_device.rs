@@ -3,7 +3,7 @@
 use engine::volume::{Engine, ReadInto, Volume as _};
 use host::balance::BalancedVolume;
 use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
-use host::shard::{ShardContext, Shards};
+use host::shard::{Handle, ShardContext};
 use host::volumes::Volumes;
 
 use super::manager::gone;
@@ -24,7 +24,7 @@ pub fn check() -> Result<(), Failure> {
 /// # Errors
 /// Why there is none.
 pub(super) fn start<E: Engine + ReadInto>(
-    shards: &Shards,
+    shards: &Handle,
     volumes: &Volumes<E>,
     options: &ServeOptions,
     set_uuid: &[u8; 16],
@@ -41,7 +41,7 @@ pub(super) fn start<E: Engine + ReadInto>(
     let ublk = UblkOptions { number: options.ublk.flatten(), identity, zero_copy: options.zero_copy };
     let (volumes, balance) = (volumes.clone(), options.balance);
     let open = move |context: &ShardContext| BalancedVolume::open(&volumes, context, balance);
-    let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, open);
+    let started = UblkDevice::start(control, shards, &ublk, &info, open);
     started.map(Some).map_err(|error| failure(&error))
 }
 

@@ -6,7 +6,7 @@ use layout::redo_log::StripeRange;
 use layout::units::Slot;
 
 use super::managed::ManagedArray;
-use super::manager::{gone, manager};
+use super::manager::gone;
 use crate::bytes;
 use crate::counted::counted;
 use crate::exit::ExitKind;
@@ -75,10 +75,10 @@ pub fn accept(array: &ManagedArray, ranges: &[DoubtRange]) -> Result<u64, Failur
             Failure::new(ExitKind::Usage, message).help("twill status --json lists the stripes in doubt")
         );
     }
-    let mut accepted = 0;
+    let (mut accepted, manager) = (0, array.manager);
     for range in ranges {
         let range = StripeRange { first: range.first, end: range.last.saturating_add(1) };
-        let ended = array.shards.run_on(0, move |_| async move { manager().accept_doubt(range).await });
+        let ended = array.shards.run_on(0, move |_| async move { manager.here().accept_doubt(range).await });
         accepted += ended.map_err(gone)?.map_err(|reason| match reason {
             NotAccepted::Whole => {
                 let failure = Failure::new(ExitKind::MemberInUse, reason.to_string());

@@ -87,6 +87,11 @@ impl Exports {
         over_nbd.chain(self.nvme_tcp.iter().flat_map(NvmeTcpExport::status)).collect()
     }
 
+    /// Where the block device is.
+    pub(super) fn device_path(&self) -> Option<String> {
+        Some(self.device.as_ref()?.path().display().to_string())
+    }
+
     /// How the block device is.
     pub(super) fn device_status(&self) -> Option<UblkStatus> {
         Some(self.device.as_ref()?.status())

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use engine::members::MemberState;
 use host::array::HostArray;
-use host::shard::Shards;
 use layout::md_superblock::Superblock;
 use layout::units::Slot;
 use parking_lot::Mutex;
 
 use super::manager::{ArrayManager, HostManager};
 use super::platform::Known;
+use super::process::ArrayShards;
 use super::remote::Remotes;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// An array that is served, as its operators see it.
 pub struct ManagedArray {
     pub(super) host: HostArray,
-    pub(super) shards: Arc<Shards>,
+    pub(super) shards: ArrayShards,
     pub(super) manager: ArrayManager,
     pub(super) known: Arc<Mutex<Known>>,
     pub(super) read_only: bool,

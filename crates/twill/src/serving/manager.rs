@@ -1,9 +1,10 @@
-//! The manager and the writer live on shard 0; other threads send it closures.
+//! The manager and the writer of an array live on its first shard; other threads send it closures.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 
 use engine::array::manager::Manager;
@@ -13,7 +14,7 @@ use engine::array::start::{Prepared, start};
 use engine::error::VolumeError;
 use host::array::HostArray;
 use host::device::{HostDevice, SharedDevice};
-use host::shard::{ShardGone, Shards};
+use host::shard::{Handle, ShardGone};
 use parking_lot::Mutex;
 
 use super::platform::{HostPlatform, Known};
@@ -22,22 +23,23 @@ use crate::failure::Failure;
 
 pub(super) type HostManager = Manager<HostDevice, HostPlatform>;
 
+type HostRunning = Running<HostDevice, HostPlatform>;
+
 thread_local! {
-    /// The array that this process serves; on shard 0 only.
-    static RUNNING: RefCell<Option<Rc<Running<HostDevice, HostPlatform>>>> = const { RefCell::new(None) };
+    /// The arrays of which this shard is the first.
+    static RUNNING: RefCell<BTreeMap<ArrayManager, Rc<HostRunning>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-pub(super) fn manager() -> Rc<HostManager> {
-    RUNNING.with_borrow(|running| Rc::clone(running.as_ref().expect("shard 0 manages the array").manager()))
-}
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The way to the manager.
-pub(super) struct ArrayManager;
+/// The way to the manager: its number among those of the process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ArrayManager(u64);
 
 impl ArrayManager {
-    /// Starts the array on shard 0; `devices` are those of candidates that are spares or replacements.
+    /// Starts the array on its first shard; `devices` are those of candidates that are spares or replacements.
     pub(super) fn start(
-        shards: &Shards,
+        shards: &Handle,
         array: &HostArray,
         prepared: Prepared,
         devices: HashMap<usize, SharedDevice>,
@@ -45,12 +47,13 @@ impl ArrayManager {
         known: &Arc<Mutex<Known>>,
     ) -> Result<Self, Failure> {
         let (array, known) = (array.clone(), Arc::clone(known));
+        let own = ArrayManager(NEXT.fetch_add(1, Relaxed));
         let started = shards.run_on(0, move |context| async move {
             let set = Rc::clone(array.volume().engine());
             let device = |candidate: usize| Some(Rc::new(devices.get(&candidate)?.attach(&context.ring)));
             let platform = HostPlatform { array, ring: context.ring.clone(), known, scrubs };
             let running = start(prepared, set, platform, device, scrub).await?;
-            RUNNING.set(Some(Rc::new(running)));
+            RUNNING.with_borrow_mut(|all| all.insert(own, Rc::new(running)));
             Ok(())
         });
         let failed = |error: VolumeError| {
@@ -58,23 +61,33 @@ impl ArrayManager {
             Failure::new(ExitKind::IoError, message)
         };
         started.map_err(gone)?.map_err(failed)?;
-        Ok(ArrayManager)
+        Ok(own)
+    }
+
+    /// The manager, for tasks on the array's first shard.
+    pub(super) fn here(self) -> Rc<HostManager> {
+        Rc::clone(self.running().manager())
+    }
+
+    fn running(self) -> Rc<HostRunning> {
+        RUNNING.with_borrow(|all| Rc::clone(all.get(&self).expect("the first shard manages the array")))
     }
 
     pub(super) fn ask<T: Send + 'static>(
-        &self,
-        shards: &Shards,
+        self,
+        shards: &Handle,
         question: impl FnOnce(Rc<HostManager>) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        shards.run_on(0, move |_| async move { question(manager()) }).map_err(gone)
+        shards.run_on(0, move |_| async move { question(self.here()) }).map_err(gone)
     }
 
     /// Stops the array. Whether its superblocks say clean.
-    pub(super) fn stop(&self, shards: &Shards) -> Result<bool, Failure> {
-        let stopped = shards.run_on(0, async |_| {
-            let running = RUNNING.with_borrow(Clone::clone).expect("shard 0 manages the array");
+    pub(super) fn stop(self, shards: &Handle) -> Result<bool, Failure> {
+        let stopped = shards.run_on(0, async move |_| {
+            let running = self.running();
             let stopped = running.stop().await;
-            RUNNING.set(None); // operators may ask until then
+            let last = RUNNING.with_borrow_mut(|all| all.remove(&self)); // operators may ask until then
+            drop((running, last));
             stopped
         });
         stopped.map_err(gone)?.map_err(|error| {

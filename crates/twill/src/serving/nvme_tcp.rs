@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::volume::Engine;
 use host::balance::BalancedVolume;
 use host::export::nvme_tcp::{NewNamespace, NewSubsystem, Server, Subsystems};
-use host::shard::{ShardContext, Shards};
+use host::shard::{Handle, ShardContext};
 use host::volumes::Volumes;
 use nvme_tcp::names::Nqn;
 use uuid::Uuid;
@@ -42,7 +42,7 @@ impl NvmeTcpExport {
     /// # Errors
     /// Its reservations are lost, or an address cannot be had.
     pub(super) fn start<E: Engine>(
-        shards: &Shards,
+        shards: &Handle,
         volumes: &Volumes<E>,
         options: &NvmeTcpOptions,
         balance: bool,
@@ -70,9 +70,9 @@ impl NvmeTcpExport {
         let open = move |context: &ShardContext| BalancedVolume::open(&volumes, context, balance);
         let namespace = NewNamespace { id: 1, uuid: *set_uuid };
         subsystems
-            .add_namespace(&nqn, &namespace, &shards.handle(), reservations, open)
+            .add_namespace(&nqn, &namespace, shards, reservations, open)
             .map_err(|error| subsystem_failure(&error))?;
-        let server = Server::new(shards.handle(), subsystems, access.server_options());
+        let server = Server::new(shards.clone(), subsystems, access.server_options());
         listen(&server, addresses)?;
         Ok(NvmeTcpExport { server, nqn })
     }

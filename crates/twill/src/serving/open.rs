@@ -9,6 +9,7 @@ use host::killed_server::when_free;
 use layout::md_superblock::Superblock;
 
 use super::options::ServeOptions;
+use super::platform::is_held;
 use crate::exit::ExitKind;
 use crate::failure::{Problem, open_problem};
 use crate::probe::member_file::{MemberFile, check_no_loop_device};
@@ -40,6 +41,11 @@ pub fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedD
     let open =
         OpenOptions { read_only, direct, remote: Some(remote::options().clone()), ..OpenOptions::default() };
     if let Some(address) = remote::address(path) {
+        if is_held(&path.display().to_string()) {
+            let problem =
+                Problem::new(ExitKind::MemberInUse, path, "is a member of an array that this process serves");
+            return Err(problem.help("twill list and twill detail say of which"));
+        }
         return DeviceSpec::Remote(address).open(&open).map_err(|error| open_problem(path, &error));
     }
     if !read_only

@@ -38,8 +38,6 @@ pub struct ServeOptions {
     pub balance: bool,
     /// Members read straight into the requests of the block device, if the kernel can.
     pub zero_copy: bool,
-    /// Idle shards poll for a while instead of sleeping at once.
-    pub poll: bool,
     /// Unix sockets to listen on.
     pub unix: Vec<PathBuf>,
     /// TCP addresses to listen on.

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use engine::array::platform::Platform;
@@ -37,6 +37,27 @@ pub(super) struct Known {
     /// Failed members whose slots others have taken. They are held until an operator removes them.
     pub(super) faulty: Vec<PathBuf>,
     pub(super) created_unix_s: u64,
+}
+
+/// The devices of all arrays of this process.
+static ARRAYS: Mutex<Vec<Weak<Mutex<Known>>>> = Mutex::new(Vec::new());
+
+impl Known {
+    /// These devices are seen by [`is_held`] as long as the array has them.
+    pub(super) fn shared(self) -> Arc<Mutex<Self>> {
+        let known = Arc::new(Mutex::new(self));
+        let mut arrays = ARRAYS.lock();
+        arrays.retain(|array| array.strong_count() > 0);
+        arrays.push(Arc::downgrade(&known));
+        known
+    }
+}
+
+/// Whether an array of this process has the device with this name. Locks keep two programs from one member; a namespace on another
+/// machine that the process has attached is attached for all of its arrays.
+pub(super) fn is_held(name: &str) -> bool {
+    let arrays: Vec<Arc<Mutex<Known>>> = ARRAYS.lock().iter().filter_map(Weak::upgrade).collect();
+    arrays.iter().any(|known| known.lock().devices.contains_key(name))
 }
 
 /// What the manager needs from the shards.

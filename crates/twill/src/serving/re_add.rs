@@ -9,7 +9,6 @@ use engine::members::MemberState;
 use super::acts::remove;
 use super::add::{check_blocks, offer, open_new, read_only};
 use super::managed::ManagedArray;
-use super::manager::manager;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::bad_blocks::bad_blocks_of;
@@ -45,8 +44,9 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let superblock = superblock_of(&member).map_err(cannot)?;
     let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
     let record = record_of(&member, &superblock);
+    let manager = array.manager;
     let re_added = offer(array, device, async move |device| {
-        manager().membership().re_add(device, superblock, record, bad).await
+        manager.here().membership().re_add(device, superblock, record, bad).await
     });
     match re_added? {
         Ok(slot) => {

@@ -7,7 +7,7 @@ use engine::device::Device as _;
 
 use super::add::add;
 use super::managed::{ManagedArray, slot_of};
-use super::manager::{gone, manager};
+use super::manager::gone;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
@@ -33,9 +33,10 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
             }
         },
     };
+    let manager = array.manager;
     let begun = array
         .shards
-        .run_on(0, move |_| async move { manager().replacements().replace(slot, number).await })
+        .run_on(0, move |_| async move { manager.here().replacements().replace(slot, number).await })
         .map_err(gone)?;
     begun.map_err(refused)?;
     tracing::info!(member, slot = slot.get(), "is being replaced");

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engine::array::scrub::{ScrubRequest, ScrubState};
 use engine::members::load::UpdatePolicy;
+use host::device::{Closing, SharedDevice};
 
 use super::managed::ManagedArray;
 use super::speed::NewLimits;
@@ -23,6 +24,16 @@ pub enum ServedArray {
 }
 
 impl ServedArray {
+    /// The devices that it has.
+    pub(super) fn held(&self) -> Vec<Closing> {
+        match self {
+            ServedArray::InPlace(array) => {
+                array.known.lock().devices.values().map(SharedDevice::closing).collect()
+            }
+            ServedArray::Zoned(array) => array.held.lock().drain(..).collect(),
+        }
+    }
+
     /// Changes how it works.
     ///
     /// # Errors

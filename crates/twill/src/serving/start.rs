@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Candidate};
 use engine::array::start::{
@@ -16,21 +16,19 @@ use engine::stripe::locks::Locks;
 use engine::volume::{Engine, ReadInto};
 use host::array::{HostArray, MemberDevice};
 use host::balance::BalancedVolume;
-use host::buffer::BufferOptions;
 use host::device::SharedDevice;
-use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
-use host::machine::MemoryLimit;
-use host::shard::{ShardOptions, Shards};
+use host::export::nbd::{Address, ExportOptions, Server};
+use host::shard::Handle;
 use host::volumes::Volumes;
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
-use parking_lot::Mutex;
 
 use super::event_log::EventLog;
 use super::manager::{ArrayManager, gone};
 use super::nvme_tcp::NvmeTcpExport;
 use super::open::open_member;
 use super::platform::Known;
+use super::process::Process;
 use super::remote::Remotes;
 use super::scrub_file::{ScrubFile, left_open};
 use super::{Exports, ManagedArray, ServeOptions, ServedArray, Serving, block_device, end, now_unix_s};
@@ -42,15 +40,12 @@ use crate::probe::inspection::inspection;
 use crate::remote_arguments::{Fabric, Reducers};
 use host::device::nvme_tcp::PeerGroup;
 
-/// How long an idle shard polls with `--poll`.
-const POLL: Duration = Duration::from_micros(50);
-
 impl Serving {
-    /// Opens and serves an array.
+    /// Opens and serves an array, on shards of the process.
     ///
     /// # Errors
     /// What is wrong, with which member, and what would help. Nothing was written then.
-    pub fn start(chosen: &Chosen, options: &ServeOptions) -> Result<Serving, Failure> {
+    pub fn start(chosen: &Chosen, options: &ServeOptions, process: &Process) -> Result<Serving, Failure> {
         let Chosen { candidates, array: assembly, .. } = chosen;
         let opened = Opened::open(candidates, assembly, options)?;
         // From here on no other program changes the members.
@@ -68,31 +63,39 @@ impl Serving {
             sink.add(event);
         };
         let prepared = Prepared::new(assembled, Box::new(hear), clock);
-        let shards = start_shards(options)?;
+        let shards = process.lend(options.shards)?;
         let shared = Arc::clone(prepared.shared());
         let array = HostArray::start(
-            shards.handle(),
+            Handle::clone(&shards),
             Arc::clone(&shared),
             Arc::clone(&mode),
             &opened.members,
             opened.logical_block_bytes(),
         )
         .map_err(gone)?;
-        let array = with_peers(array, &opened.members, options, &assembly.set_uuid)?;
-        let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
+        // Other arrays go on on these shards: nothing of one that does not start may stay there.
+        let started = array.clone();
+        let fails = |failure: Failure| {
+            started.close();
+            failure
+        };
+        let array = with_peers(array, &opened.members, options, &assembly.set_uuid).map_err(&fails)?;
+        let known = opened.known(candidates, assembly).shared();
         log.ask(&known);
         let remotes = Remotes::new(&log, &known, &shared, &mode);
         known.lock().devices.values().for_each(|device| remotes.follow(device));
         chosen.stale.iter().for_each(|taken| log.add(taken.clone()));
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
-        let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known)?;
+        let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known);
+        let manager = manager.map_err(&fails)?;
         let fast_zero = array.shared.geometry.parity_chunks() > 0;
-        let exports = match exports(&shards, array.volumes(), fast_zero, options, &assembly.set_uuid) {
+        let exports = match exports(process, &shards, array.volumes(), fast_zero, options, &assembly.set_uuid)
+        {
             Ok(exported) => exported,
             Err(failure) => {
                 // The reason why the array cannot be served says more than a failure to stop it.
-                let _ = end(&manager, &array, shards);
+                let _ = end(manager, &array, shards);
                 return Err(failure);
             }
         };
@@ -319,25 +322,16 @@ impl Clock for SinceStart {
     }
 }
 
-pub(super) fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
-    let busy_poll = if options.poll { POLL } else { Duration::ZERO };
-    let buffers = BufferOptions::within(MemoryLimit::of_this_process(), options.shards);
-    let shard_options = ShardOptions { busy_poll, buffers, abort_on_panic: true, ..ShardOptions::default() };
-    let started = Shards::start(options.shards, &shard_options, |_| {});
-    let failed =
-        |error| Failure::new(ExitKind::IoError, format!("cannot start {} shards: {error}", options.shards));
-    started.map(Arc::new).map_err(failed)
-}
-
 /// Serves the volumes of an array, whichever engine is below. `fast_zero`: zeroes cost less than data.
 pub(super) fn exports<E: Engine + ReadInto>(
-    shards: &Arc<Shards>,
+    process: &Process,
+    shards: &Handle,
     volumes: &Volumes<E>,
     fast_zero: bool,
     options: &ServeOptions,
     set_uuid: &[u8; 16],
 ) -> Result<Exports, Failure> {
-    let server = over_nbd(shards, volumes, fast_zero, options)?;
+    let server = over_nbd(process, shards, volumes, fast_zero, options)?;
     let over_nvme_tcp = |nvme_tcp| NvmeTcpExport::start(shards, volumes, nvme_tcp, options.balance, set_uuid);
     let nvme_tcp = options.nvme_tcp.as_ref().map(over_nvme_tcp).transpose()?;
     let device = block_device::start(shards, volumes, options, set_uuid)?;
@@ -345,13 +339,14 @@ pub(super) fn exports<E: Engine + ReadInto>(
 }
 
 fn over_nbd<E: Engine>(
-    shards: &Arc<Shards>,
+    process: &Process,
+    shards: &Handle,
     volumes: &Volumes<E>,
     fast_zero: bool,
     options: &ServeOptions,
 ) -> Result<Server, Failure> {
-    let server =
-        Server::new(shards.handle(), ServerOptions::default().within(MemoryLimit::of_this_process()));
+    let (server_options, memory) = process.requests();
+    let server = Server::sharing(shards.clone(), server_options, memory);
     let (volumes, balance) = (volumes.clone(), options.balance);
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
     let added = server

@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use engine::array::scrub::{ScrubRequest, ScrubState};
 use engine::members::{Failing, MemberState};
-use host::shard::Shards;
+use host::device::Closing;
 use host::zoned_array::ZonedArray;
 use parking_lot::Mutex;
 
 use super::managed::slot_of;
 use super::manager::gone;
 use super::platform::Known;
+use super::process::ArrayShards;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use layout::units::Slot;
@@ -27,10 +28,12 @@ pub(super) use status::gather;
 /// A zoned array on its shards.
 pub struct ManagedZones {
     pub(super) array: ZonedArray,
-    pub(super) shards: Arc<Shards>,
+    pub(super) shards: ArrayShards,
     pub(super) known: Arc<Mutex<Known>>,
     /// Members are opened past the page cache.
     pub(super) direct: bool,
+    /// Members that were opened.
+    pub(super) held: Mutex<Vec<Closing>>,
 }
 
 impl ManagedZones {

@@ -15,6 +15,7 @@ mod keeping;
 mod kill;
 mod load;
 mod lost_in_resync;
+mod many;
 mod metrics;
 mod monitor;
 mod nbd;

@@ -15,8 +15,8 @@ const NEEDED_FOR_EACH_BYTE: usize = 4;
 /// What must be left beside that where an allocation can fail: for requests that other shards begin at the same time.
 const LEFT_BYTES: usize = 16 << 20;
 
-/// The pool. Shards share it.
-pub(super) struct Memory {
+/// The pool. Shards share it, and so may the servers of one process.
+pub struct Memory {
     bytes: usize,
     held: AtomicUsize,
     /// Allocations can fail here, and are tried before a request may begin.
@@ -24,17 +24,17 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub fn new(bytes: usize, tries: bool) -> Self {
+    pub(super) fn new(bytes: usize, tries: bool) -> Self {
         Memory { bytes, held: AtomicUsize::new(0), tries }
     }
 
     /// Whether a connection with nothing in flight may ever hold this much.
-    pub fn can_hold(&self, bytes: usize) -> bool {
+    pub(super) fn can_hold(&self, bytes: usize) -> bool {
         from_pool(bytes) <= self.bytes / 2
     }
 
     /// Lets a connection that holds `held` bytes hold `more` bytes more; false if others have to give back first.
-    pub fn take(&self, held: usize, more: usize) -> bool {
+    pub(super) fn take(&self, held: usize, more: usize) -> bool {
         let (before, after) = (from_pool(held), from_pool(held + more));
         if self.tries && more > 0 && !can_be_had(more * NEEDED_FOR_EACH_BYTE + LEFT_BYTES) {
             return false;
@@ -50,7 +50,7 @@ impl Memory {
     }
 
     /// A connection that holds `held` bytes gives back `less` of them.
-    pub fn give_back(&self, held: usize, less: usize) {
+    pub(super) fn give_back(&self, held: usize, less: usize) {
         let given = from_pool(held) - from_pool(held - less);
         if given > 0 {
             let before = self.held.fetch_sub(given, Relaxed);

@@ -7,6 +7,7 @@ use super::admission::Peer;
 use super::client::serve_client;
 use super::connection::ConnectionStatus;
 use super::exports::Exports;
+use super::memory::Memory;
 use super::server_state::{Address, ExportStatus, Listener, Removal, ServerOptions, ServerState};
 use crate::shard::{Handle, ShardContext};
 use crate::socket;
@@ -45,7 +46,7 @@ pub struct ServerStatus {
     pub connections: Vec<ConnectionStatus>,
 }
 
-/// The NBD server of a process. All methods may be called from any thread; those that wait are not for a shard.
+/// An NBD server. All methods may be called from any thread; those that wait are not for a shard.
 pub struct Server {
     state: Arc<ServerState>,
     shards: Handle,
@@ -54,15 +55,16 @@ pub struct Server {
 impl Server {
     /// A server without exports that listens nowhere yet. It stops with its shards, if not before.
     pub fn new(shards: Handle, options: ServerOptions) -> Self {
-        let state = Arc::new(ServerState::new(options, shards.count()));
+        Server::sharing(shards, options, options.memory())
+    }
+
+    /// The same with requests whose memory counts together with that of other servers.
+    pub fn sharing(shards: Handle, options: ServerOptions, memory: Arc<Memory>) -> Self {
+        let state = Arc::new(ServerState::new(options, memory, shards.count()));
         for shard in 0..shards.count() {
             let server = Arc::downgrade(&state);
-            shards.spawn_on(shard, async move |context: ShardContext| {
-                context.stopping().await;
-                if let Some(state) = server.upgrade() {
-                    state.begin_stop();
-                }
-            });
+            let end = async move |context: ShardContext| context.at_stop(server, ServerState::begin_stop);
+            shards.spawn_on(shard, end);
         }
         Server { state, shards }
     }

@@ -85,6 +85,12 @@ impl ServerOptions {
         }
     }
 
+    /// The memory that these options grant, for one server or for several together.
+    #[must_use]
+    pub fn memory(&self) -> Arc<Memory> {
+        Arc::new(Memory::new(self.memory_bytes_max, self.tries_memory))
+    }
+
     pub(super) fn time_limits(&self) -> TimeLimits {
         TimeLimits { handshake: self.handshake_limit, finish: self.finish_limit, payload: self.payload_limit }
     }
@@ -243,11 +249,11 @@ impl Drop for ConnectionGuard {
 
 impl ServerState {
     /// A server without exports and listeners.
-    pub fn new(options: ServerOptions, shards: usize) -> Self {
+    pub fn new(options: ServerOptions, memory: Arc<Memory>, shards: usize) -> Self {
         ServerState {
             options,
             exports: Exports::default(),
-            memory: Arc::new(Memory::new(options.memory_bytes_max, options.tries_memory)),
+            memory,
             stopping: AtomicBool::new(false),
             listeners: Mutex::default(),
             open: Mutex::new(Open { by_shard: vec![0; shards], ..Open::default() }),

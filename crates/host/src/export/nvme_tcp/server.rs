@@ -53,12 +53,7 @@ impl Server {
     pub fn new(shards: Handle, subsystems: Arc<Subsystems>, options: ServerOptions) -> Self {
         let shared = Shared::new(options, subsystems, shards.count());
         let stopped = Arc::downgrade(&shared);
-        shards.spawn_on(0, async move |context: ShardContext| {
-            context.stopping().await;
-            if let Some(shared) = stopped.upgrade() {
-                shared.begin_stop();
-            }
-        });
+        shards.spawn_on(0, async move |context: ShardContext| context.at_stop(stopped, Shared::begin_stop));
         Server { shared, shards }
     }
 

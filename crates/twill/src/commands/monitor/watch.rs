@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::alert::{Alert, is_alert};
 use super::seen::Seen;
-use crate::control::{self, Client};
+use crate::control::{self, Client, Identity, ServedState};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::serving::now_unix_ms;
@@ -19,6 +19,8 @@ pub struct Watch {
     host: String,
     /// By control socket.
     arrays: BTreeMap<PathBuf, Watched>,
+    /// Why others did not start, by control socket.
+    not_served: BTreeMap<PathBuf, String>,
     seen: Seen,
 }
 
@@ -32,7 +34,7 @@ struct Watched {
 impl Watch {
     /// None was looked at yet. `seen`: what an earlier monitor has told.
     pub fn new(host: &str, seen: Seen) -> Self {
-        Watch { host: host.to_owned(), arrays: BTreeMap::new(), seen }
+        Watch { host: host.to_owned(), arrays: BTreeMap::new(), not_served: BTreeMap::new(), seen }
     }
 
     /// What happened, by array, in order.
@@ -50,6 +52,7 @@ impl Watch {
             let array = self.arrays.remove(&path).expect("it is watched");
             alerts.push(self.own(&array, "array-stopped", "it is not served any more: it was stopped"));
         }
+        self.not_served.retain(|path, _| sockets.contains(path) && !self.arrays.contains_key(path));
         self.seen.keep();
         alerts
     }
@@ -103,10 +106,23 @@ impl Watch {
             }
             return;
         }
-        let Some(array) = self.arrays.get_mut(path) else { return };
+        let Some(array) = self.arrays.get_mut(path) else { return self.not_served(path, failure, alerts) };
         if !std::mem::replace(&mut array.hangs, true) {
             let array = &self.arrays[path];
             alerts.push(self.own(array, "server-hangs", &failure.message));
+        }
+    }
+
+    /// An array of `serve --all` that did not start: told once for each reason.
+    fn not_served(&mut self, path: &Path, failure: &Failure, alerts: &mut Vec<Alert>) {
+        let Ok(found) = Client::ask_briefly::<Identity>(path, "ping") else { return };
+        if found.state != ServedState::NotServed {
+            return;
+        }
+        let said = self.not_served.insert(path.to_path_buf(), failure.message.clone());
+        if said.as_ref() != Some(&failure.message) {
+            let array = Watched { name: found.name, uuid: found.uuid, hangs: false };
+            alerts.push(self.own(&array, "not-served", &failure.to_string()));
         }
     }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::announcement::{Announcement, words};
+use super::announcement::{Announced, announced_words};
 use crate::commands::output::Output;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -45,10 +45,10 @@ pub fn launch(output: Output) -> Result<(), Failure> {
             Err(failure.said())
         }
         Ok(value) => {
-            let announcement: Announcement = serde_json::from_value(value).map_err(|error| {
+            let announced: Announced = serde_json::from_value(value).map_err(|error| {
                 Failure::new(ExitKind::Internal, format!("the background process said {said:?}: {error}"))
             })?;
-            output.print(&announcement, words)
+            output.print(&announced, announced_words)
         }
         Err(_) => {
             let status = process.wait().map_err(failed)?;
@@ -62,13 +62,13 @@ pub fn launch(output: Output) -> Result<(), Failure> {
 ///
 /// # Errors
 /// What the system says.
-pub fn announce(announcement: &Announcement) -> Result<(), Failure> {
+pub fn announce(announced: &Announced) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(ExitKind::IoError, format!("cannot go to the background: {error}"))
     };
     // Only now: until here Ctrl-C must reach both processes.
     rustix::process::setsid().map_err(|errno| failed(errno.into()))?;
-    Output { json: true }.print(announcement, words)?;
+    Output { json: true }.print(announced, announced_words)?;
     let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
     rustix::stdio::dup2_stdout(&nowhere).map_err(|errno| failed(errno.into()))?;
     logging::leave_terminal();

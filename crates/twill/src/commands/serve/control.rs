@@ -1,31 +1,42 @@
 //! The methods of the control socket of a served array.
 
 use std::path::Path;
-use std::sync::mpsc::{self, Sender};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use engine::array::scrub::ScrubRequest;
 use engine::foreground::Latencies;
 use engine::mismatch::ScrubMode;
+use layout::md_superblock::display_uuid;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::ending::Ending;
-use crate::control::{CallError, Handler};
+use crate::control::{CallError, Handler, Identity, ServedState};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::probe::clearing::Clearing;
-use crate::service_manager;
 use crate::serving::take_back::Tried;
 use crate::serving::{Exports, NewLimits, Serving, Stopped};
 use crate::status::{ArrayStatus, DoubtRange};
 
+/// Hears why an array ends. False: it is not heard any more.
+pub type Hearer = Box<dyn Fn(Ending) -> bool + Send + Sync>;
+
+/// How often a stop looks whether the calls under way have ended.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// A served array that callers reach.
 pub struct Controlled {
-    /// None once it is being stopped.
-    serving: RwLock<Option<Serving>>,
-    endings: Mutex<Sender<Ending>>,
+    /// None once it is being stopped. A call holds the array, never the lock: one that waits for a member that hangs would hold up
+    /// a stop, and that in turn the status.
+    serving: RwLock<Option<Arc<Serving>>>,
+    name: String,
+    uuid: [u8; 16],
+    hear: Hearer,
     /// The outcome of the stop, until its caller has the answer.
     stopped: Mutex<Option<Result<Stopped, Failure>>>,
 }
@@ -131,19 +142,31 @@ struct EventsParams {
 }
 
 impl Controlled {
-    /// An array that is served.
-    pub fn new(serving: Serving, endings: Sender<Ending>) -> Self {
-        Controlled {
-            serving: RwLock::new(Some(serving)),
-            endings: Mutex::new(endings),
-            stopped: Mutex::new(None),
-        }
+    /// An array that is served, by its name and identity.
+    pub fn new(serving: Serving, (name, uuid): (String, [u8; 16]), hear: Hearer) -> Self {
+        let serving = RwLock::new(Some(Arc::new(serving)));
+        Controlled { serving, name, uuid, hear, stopped: Mutex::new(None) }
     }
 
     /// One that has stopped.
     pub fn stopped() -> Self {
-        let (endings, _receiver) = mpsc::channel();
-        Controlled { serving: RwLock::new(None), endings: Mutex::new(endings), stopped: Mutex::new(None) }
+        let hear = Box::new(|_| false);
+        let (serving, stopped) = (RwLock::new(None), Mutex::new(None));
+        Controlled { serving, name: String::new(), uuid: [0; 16], hear, stopped }
+    }
+
+    /// What it is called by, without asking the array: one that does not answer is found all the same.
+    pub fn identity(&self) -> Identity {
+        let serving = self.serving.read().clone();
+        let state = if serving.is_some() { ServedState::Served } else { ServedState::Stopping };
+        Identity {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            name: self.name.clone(),
+            uuid: display_uuid(&self.uuid),
+            devices: serving.map_or_else(Vec::new, |serving| serving.devices()),
+            state,
+        }
     }
 
     /// How it is.
@@ -191,8 +214,15 @@ impl Controlled {
         let let_go = if keep_device { Exports::leave_device } else { Exports::take_device_away };
         self.with(|serving| let_go(&serving.exports)).map_err(NotStopped::GoesOn)?;
         // Calls that are under way are finished first.
-        let serving = self.serving.write().take().ok_or_else(|| NotStopped::GoesOn(stopping()))?;
-        service_manager::stopping();
+        let mut serving = self.serving.write().take().ok_or_else(|| NotStopped::GoesOn(stopping()))?;
+        self.tell(Ending::Stopping);
+        let serving = loop {
+            match Arc::try_unwrap(serving) {
+                Ok(serving) => break serving,
+                Err(used) => serving = used,
+            }
+            thread::sleep(LOOK);
+        };
         serving.stop().map_err(NotStopped::Ended)
     }
 
@@ -216,13 +246,14 @@ impl Controlled {
     }
 
     fn tell(&self, ending: Ending) {
-        if self.endings.lock().send(ending).is_err() {
+        if !(self.hear)(ending) {
             tracing::debug!("the server has ended already");
         }
     }
 
     fn with<T>(&self, act: impl FnOnce(&Serving) -> Result<T, Failure>) -> Result<T, Failure> {
-        act(self.serving.read().as_ref().ok_or_else(stopping)?)
+        let serving = self.serving.read().clone();
+        act(serving.ok_or_else(stopping)?.as_ref())
     }
 
     /// Stops it for the caller of `stop`. The outcome ends the server only after its caller has the answer.
@@ -245,7 +276,7 @@ impl Controlled {
 impl Handler for Controlled {
     fn call(&self, method: &str, params: &Value) -> Result<Value, CallError> {
         match method {
-            "ping" => Ok(json!({ "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id() })),
+            "ping" => Ok(serde_json::to_value(self.identity()).expect("plain data")),
             "status" => Ok(serde_json::to_value(self.status()?).expect("a status is plain data")),
             "events" => {
                 let EventsParams { since } = parse(params)?;
@@ -311,13 +342,12 @@ impl Handler for Controlled {
         }
     }
 
-    fn answered(&self, method: &str) {
+    fn answered(&self, method: &str) -> bool {
         // The process ends only when the caller of `stop` has the answer.
-        if method == "stop"
-            && let Some(outcome) = self.stopped.lock().take()
-        {
-            self.tell(Ending::Stopped(outcome));
-        }
+        let outcome = if method == "stop" { self.stopped.lock().take() } else { None };
+        let is_over = outcome.is_some();
+        outcome.into_iter().for_each(|outcome| self.tell(Ending::Stopped(outcome)));
+        !is_over
     }
 }
 

@@ -14,6 +14,8 @@ pub enum Ending {
         /// When it came.
         at: Instant,
     },
+    /// It is being stopped, and that is not called off any more.
+    Stopping,
     /// `twill stop` stopped it, with this outcome.
     Stopped(Result<Stopped, Failure>),
     /// It does not end: the block device is in use.

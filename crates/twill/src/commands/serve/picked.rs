@@ -17,7 +17,7 @@ use crate::probe::zoned_candidates::{ZonedCandidates, ZonedChosen};
 use crate::remote;
 use crate::remote_arguments::{Fabric, Reducers};
 use crate::serving::zoned::ManagedZones;
-use crate::serving::{ServeOptions, Serving};
+use crate::serving::{Process, ServeOptions, Serving};
 
 /// An array that may start.
 pub enum Picked {
@@ -73,14 +73,14 @@ impl Picked {
         }
     }
 
-    /// Serves it.
+    /// Serves it, on shards of the process.
     ///
     /// # Errors
     /// What is wrong, with which member, and what would help.
-    pub fn start(&self, options: &ServeOptions) -> Result<Serving, Failure> {
+    pub fn start(&self, options: &ServeOptions, process: &Process) -> Result<Serving, Failure> {
         match self {
-            Picked::InPlace(chosen) => Serving::start(chosen, options),
-            Picked::Zoned(chosen) => ManagedZones::start(chosen, options),
+            Picked::InPlace(chosen) => Serving::start(chosen, options, process),
+            Picked::Zoned(chosen) => ManagedZones::start(chosen, options, process),
         }
     }
 
@@ -139,7 +139,9 @@ impl Picked {
     pub fn warnings(&self) -> Vec<String> {
         let (mut warnings, slots, verdicts) = match self {
             Picked::InPlace(chosen) => {
-                let verdicts: Vec<_> = chosen.array.verdicts.iter().chain(&chosen.others).collect();
+                let is_of_interest = |other: &&(usize, Verdict)| chosen.candidates.is_of_interest(other.0);
+                let others = chosen.others.iter().filter(is_of_interest);
+                let verdicts: Vec<_> = chosen.array.verdicts.iter().chain(others).collect();
                 (chosen.stale_words(), &chosen.array.slots, verdicts)
             }
             Picked::Zoned(chosen) => {

@@ -89,6 +89,7 @@ impl ManagedZones {
         uuid: [u8; 16],
         own: Option<Superblock>,
     ) -> Result<(), Failure> {
+        self.held.lock().push(device.closing());
         let joined = self.array.join(device, uuid, own).map_err(gone)?;
         let (slot, adopted) = joined.map_err(|why| failure(path, &why))?;
         self.known.lock().paths[slot] = Some(path.to_path_buf());

@@ -19,8 +19,9 @@ use super::super::event_log::EventLog;
 use super::super::manager::gone;
 use super::super::open::open_device;
 use super::super::platform::Known;
+use super::super::process::Process;
 use super::super::scrub_file::ScrubFile;
-use super::super::start::{exports, start_shards};
+use super::super::start::exports;
 use super::super::{ServeOptions, ServedArray, Serving, now_unix_s};
 use super::ManagedZones;
 use crate::exit::ExitKind;
@@ -28,11 +29,15 @@ use crate::failure::{Failure, Problem, open_problem};
 use crate::probe::zoned_candidates::ZonedChosen;
 
 impl ManagedZones {
-    /// Opens and serves a zoned array.
+    /// Opens and serves a zoned array, on shards of the process.
     ///
     /// # Errors
     /// What is wrong, with which member, and what would help.
-    pub fn start(chosen: &ZonedChosen, options: &ServeOptions) -> Result<Serving, Failure> {
+    pub fn start(
+        chosen: &ZonedChosen,
+        options: &ServeOptions,
+        process: &Process,
+    ) -> Result<Serving, Failure> {
         let ZonedChosen { candidates, array } = chosen;
         if options.read_only {
             let message = "a zoned array is not served read-only: its start writes an epoch, and seals what a crash left open";
@@ -65,10 +70,11 @@ impl ManagedZones {
             created_unix_s: array.speaker.ctime_s,
             ..Known::default()
         };
-        let known = Arc::new(Mutex::new(known));
+        let known = known.shared();
         log.ask(&known);
         let sink = Arc::clone(&log);
         let superblock = |index: &usize| candidates.read[*index].superblock.clone();
+        let held = members.iter().flatten().map(SharedZones::closing).collect();
         let start = ZonedStart {
             assembly: array.clone(),
             members,
@@ -78,11 +84,13 @@ impl ManagedZones {
             clock: now_unix_s,
             random,
         };
-        let shards = start_shards(options)?;
+        let shards = process.lend(options.shards)?;
         let mode = Arc::new(VolumeMode::default());
-        let zoned = ZonedArray::start(&shards.handle(), mode, start).map_err(|why| failure(chosen, &why))?;
-        let managed = ManagedZones { array: zoned, shards, known, direct: options.direct };
-        let exports = match exports(&managed.shards, managed.array.volumes(), true, options, &set_uuid) {
+        let zoned = ZonedArray::start(&shards, mode, start).map_err(|why| failure(chosen, &why))?;
+        let managed =
+            ManagedZones { array: zoned, shards, known, direct: options.direct, held: Mutex::new(held) };
+        let exports = exports(process, &managed.shards, managed.array.volumes(), true, options, &set_uuid);
+        let exports = match exports {
             Ok(exports) => exports,
             Err(failure) => {
                 // Why it cannot be reached says more than whether it was stopped well.
