@@ -27,7 +27,8 @@ all_files() { (cd "$small" && find . ! -path './var/lib/dpkg/*' | sort); }
 
 all_files >"$scratch/before"
 in_small -i "$package"
-for path in usr/bin/twill usr/share/man/man1/twill.1.gz usr/share/man/man1/twill-create.1.gz etc/twill/arrays; do
+for path in usr/bin/twill usr/share/man/man1/twill.1.gz usr/share/man/man1/twill-create.1.gz usr/lib/systemd/system/twill.service \
+    usr/share/doc/twill/examples/twill.toml etc/twill/arrays; do
     [[ -e $small/$path ]] || die "/$path is not installed"
 done
 bash -c ". '$small/usr/share/bash-completion/completions/twill' && complete -p twill" >/dev/null || die "bash does not complete"
@@ -45,8 +46,8 @@ cp -r "$scratch"/files/usr/{bin,lib} /usr/
 mkdir -p /etc/twill/arrays
 TWILL=/usr/bin/twill
 if command -v systemd-analyze >/dev/null; then
-    systemd-analyze verify --man=no twill@store.service >"$scratch/verify" 2>&1 || die "the unit: $(cat "$scratch/verify")"
-    ! grep twill "$scratch/verify" || die "the unit has a fault"
+    systemd-analyze verify --man=no twill@store.service twill.service >"$scratch/verify" 2>&1 || die "the units: $(cat "$scratch/verify")"
+    ! grep twill "$scratch/verify" || die "a unit has a fault"
 fi
 
 md_runs() { grep -q '^md' /proc/mdstat; }

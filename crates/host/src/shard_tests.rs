@@ -180,3 +180,35 @@ fn a_panic_ends_the_process_if_it_is_to() {
     assert_eq!(signal, Some(libc::SIGABRT), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("as the test asks"), "{output:?}");
 }
+
+#[test]
+fn an_array_sees_a_part_of_the_shards_numbered_from_its_own_first() {
+    let shards = Shards::start(3, &options(RingBackend::Auto), |_| {}).expect("started");
+    for (first, count, wanted) in [(0, 3, &[0, 1, 2][..]), (2, 3, &[2, 0, 1]), (1, 1, &[1]), (5, 2, &[2, 0])]
+    {
+        let part = shards.part(first, count);
+        assert_eq!(part.count(), count);
+        for (number, index) in wanted.iter().enumerate() {
+            let own = part.clone();
+            let there = part.run_on(number, async move |context| (context.index, own.number_of(&context)));
+            assert_eq!(there, Ok((*index, number)), "{count} from {first}");
+        }
+    }
+    shards.stop().expect("no panic");
+}
+
+#[test]
+fn what_has_ended_is_not_called_when_its_shard_stops() {
+    let shards = Shards::start(1, &options(RingBackend::Auto), |_| {}).expect("started");
+    let (there, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    fn count(calls: &AtomicU64) {
+        calls.fetch_add(1, Ordering::SeqCst);
+    }
+    for calls in [&there, &gone] {
+        let calls = Arc::downgrade(calls);
+        shards.run_on(0, async move |context| context.at_stop(calls, count)).expect("ran");
+    }
+    drop(gone);
+    shards.stop().expect("no panic");
+    assert_eq!(there.load(Ordering::SeqCst), 1);
+}

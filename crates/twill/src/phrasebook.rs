@@ -70,7 +70,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     /// Lines of mdadm's, `mdadm` left out, and what to type; the lines that an operator types first.
-    const BOOK: [(&str, &[&str]); 69] = [
+    const BOOK: [(&str, &[&str]); 70] = [
         (
             "--create /dev/md0 --level=5 --raid-devices=3 /dev/sda /dev/sdb /dev/sdc",
             &["twill create --name md0 --level 5 --raid-devices 3 /dev/sda /dev/sdb /dev/sdc"],
@@ -105,8 +105,9 @@ mod tests {
         ),
         ("--create --help", &["twill help create"]),
         ("--build /dev/md0 --level=0 --raid-devices=2 /dev/sda /dev/sdb", &["twill help create"]),
-        ("--assemble --scan", &["twill serve --daemon --ublk --scan"]),
-        ("-As", &["twill serve --daemon --ublk --scan"]),
+        ("--assemble --scan", &["twill serve --all --daemon --ublk"]),
+        ("-As", &["twill serve --all --daemon --ublk"]),
+        ("--assemble --scan --force", &["twill serve --daemon --ublk --force --scan"]),
         ("--assemble /dev/md0 /dev/sda /dev/sdb", &["twill serve --daemon --ublk /dev/sda /dev/sdb"]),
         (
             "-A /dev/md0 --force --run /dev/sda /dev/sdb",

@@ -13,6 +13,11 @@ pub fn ready(status: &str) {
     send(&format!("READY=1\nMAINPID={}\nSTATUS={}", std::process::id(), one_line(status)));
 }
 
+/// A line for `systemctl status`.
+pub fn status(status: &str) {
+    send(&format!("STATUS={}", one_line(status)));
+}
+
 /// The stop has begun and is not called off any more.
 pub fn stopping() {
     send("STOPPING=1\nSTATUS=stopping: superblocks are being written");

@@ -15,7 +15,11 @@ pub struct AllArguments {
     #[arg(long, value_name = "FILE", requires = "all")]
     pub config: Option<PathBuf>,
     /// Serve the array in the process of `twill serve --all`, which runs already; return when it is served.
-    #[arg(long, conflicts_with_all = ["all", "daemon", "pid_file", "log", "poll"])]
+    #[arg(
+        long,
+        conflicts_with_all = ["all", "daemon", "pid_file", "log", "poll", "take_over", "unfenced", "hostnqn", "dhchap_secret",
+            "hdr_digest", "data_digest", "member_time_limit", "keep_alive_tmo"]
+    )]
     pub join: bool,
 }
 

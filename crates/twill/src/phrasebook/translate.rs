@@ -161,7 +161,14 @@ fn assemble(line: &Line, phrase: &mut Phrase) {
         Some(other) => phrase.note(format!("--update={other}: {SHARED_FORMAT_NOTE}")),
         None => {}
     }
-    let mut words = vec!["twill", "serve", "--daemon", "--ublk"];
+    let is_one =
+        device.is_some() || ["uuid", "name", "update"].iter().any(|option| line.value(option).is_some());
+    // What gives something up is decided for one array.
+    let are_all = line.has("scan") && !is_one && !line.has("force");
+    let mut words = match are_all {
+        true => vec!["twill", "serve", "--all", "--daemon", "--ublk"],
+        false => vec!["twill", "serve", "--daemon", "--ublk"],
+    };
     for (option, own) in [("force", "--force"), ("readonly", "--read-only"), ("no-degraded", "--no-degraded")]
     {
         words.extend(line.has(option).then_some(own));
@@ -169,7 +176,7 @@ fn assemble(line: &Line, phrase: &mut Phrase) {
     if let Some(uuid) = line.value("uuid") {
         words.extend(["--uuid", uuid]);
     }
-    if members.is_empty() {
+    if members.is_empty() && !are_all {
         words.push("--scan");
         let name = line.value("name").or(device.map(array_name)).filter(|_| line.value("uuid").is_none());
         words.extend(name.into_iter().flat_map(|name| ["--name", name]));

@@ -70,6 +70,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     watch.begin_to_obey();
     service_manager::ready(&all_summary(&announcement.started));
+    arrays.is_ready();
     let stopping = Arc::clone(&arrays);
     let outcome = until_end(&endings, &|| stop(&stopping, &sender)).and_then(|()| arrays.verdict());
     if let (Err(failure), true) = (&outcome, arguments.in_background) {

@@ -177,6 +177,11 @@ impl Controlled {
         self.with(|serving| Ok(serving.status()))
     }
 
+    /// Whether it is being stopped, or was.
+    pub fn is_over(&self) -> bool {
+        self.serving.read().is_none()
+    }
+
     /// Measures from now on how long requests take.
     pub fn show_latencies(&self) {
         let _stopped = self.with(|serving| {

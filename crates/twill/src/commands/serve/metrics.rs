@@ -27,6 +27,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// Answers that are gathered at once. Where a member hangs, so does each of them.
 const AT_ONCE: usize = 4;
 
+/// How often to look whether the array was stopped: another start of it may want the address.
+const LOOK: Duration = Duration::from_millis(100);
+
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 struct Metrics {
@@ -34,7 +37,7 @@ struct Metrics {
     permits: Arc<Semaphore>,
 }
 
-/// Answers at an address until the program ends.
+/// Answers at an address until the array is stopped.
 ///
 /// # Errors
 /// The address is taken, or there are no threads left.
@@ -44,11 +47,17 @@ pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let metrics = Arc::new(Metrics { array, permits: Arc::new(Semaphore::new(AT_ONCE)) });
+    let array = Arc::clone(&metrics.array);
+    let stopped = async move {
+        while !array.is_over() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
     let routes = Router::new().route("/metrics", get(metrics_page)).route("/health", get(health_page));
     thread::Builder::new().name("metrics".into()).spawn(move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            axum::serve(listener, routes.with_state(metrics)).await
+            axum::serve(listener, routes.with_state(metrics)).with_graceful_shutdown(stopped).await
         });
         if let Err(error) = served {
             tracing::warn!(%address, %error, "there are no metrics any more");

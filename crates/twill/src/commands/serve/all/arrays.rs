@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 use layout::md_superblock::display_uuid;
 use parking_lot::Mutex;
 
-use super::super::announcement::{Announcement, Started};
+use super::super::announcement::{Announcement, Started, all_summary};
 use super::super::control::NotStopped;
 use super::super::one::ToServe;
 use super::configuration::is_same;
 use super::place::{Begun, Place};
 use super::wanted::{Source, Wanted};
+use crate::arguments::ServeArguments;
 use crate::control::{file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::remote;
+use crate::remote_arguments::Fabric;
+use crate::service_manager;
 use crate::serving::{Process, Stopped};
 
 /// How long an array is tried again whose members are not there.
@@ -34,12 +38,14 @@ pub struct Arrays {
     places: Mutex<Vec<Arc<Place>>>,
     /// No array is started any more.
     is_ending: AtomicBool,
+    is_ready: AtomicBool,
 }
 
 impl Arrays {
     /// None yet.
     pub fn new(process: Process, source: Source) -> Arc<Self> {
-        Arc::new(Arrays { process, source, places: Mutex::default(), is_ending: AtomicBool::new(false) })
+        let (is_ending, is_ready) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Arrays { process, source, places: Mutex::default(), is_ending, is_ready })
     }
 
     /// What says which arrays are wanted.
@@ -61,7 +67,7 @@ impl Arrays {
         let place = Place::new(&wanted.key);
         {
             let mut places = self.places.lock();
-            places.retain(|place| !place.is_over());
+            places.retain(|place| !place.is_forgotten());
             let (same, others): (Vec<_>, Vec<_>) =
                 places.drain(..).partition(|place| is_of(place, &wanted.key));
             *places = others;
@@ -158,19 +164,32 @@ impl Arrays {
         }
     }
 
-    /// Why the process did not serve, or did not stop in order, what it should have.
+    /// The service manager is told from now on which arrays are served.
+    pub fn is_ready(&self) {
+        self.is_ready.store(true, SeqCst);
+    }
+
+    fn say_how_it_is(&self) {
+        if self.is_ready.load(SeqCst) && !self.is_ending.load(SeqCst) {
+            let places = self.places.lock().clone();
+            service_manager::status(&all_summary(&Arrays::begun(&places, Instant::now())));
+        }
+    }
+
+    /// Takes all arrays out. Why the process did not serve, or did not stop in order, what it should have.
     ///
     /// # Errors
     /// Which arrays, and why.
     pub fn verdict(&self) -> Result<(), Failure> {
         let mut problems = Vec::new();
-        for place in self.places.lock().iter() {
+        for place in self.places.lock().drain(..) {
             match place.begun(Instant::now()) {
                 Begun::NotServed(failure) | Begun::Over(Some(failure)) => {
                     problems.push(Problem::of_array(&place.name(), failure));
                 }
                 Begun::Served(_) | Begun::StillStarting | Begun::Over(None) => {}
             }
+            place.end(None);
         }
         match problems.is_empty() {
             true => Ok(()),
@@ -185,13 +204,19 @@ impl Arrays {
         let end = Instant::now() + TRIED_FOR;
         let mut said = None;
         loop {
-            let Err(failure) = self.attempt(place, wanted) else { return };
+            if self.is_ending.load(SeqCst) {
+                return;
+            }
+            let outcome = self.attempt(place, wanted);
+            let Err(failure) = outcome else { return self.say_how_it_is() };
             let again = may_come(&failure) && Instant::now() < end && !self.is_ending.load(SeqCst);
             if said.as_ref() != Some(&failure.message) {
                 tracing::error!("{} is not served: {failure}", place.name());
                 said = Some(failure.message.clone());
             }
-            if !place.fails(failure, again) || !again || !place.tries_again(AGAIN_AFTER) {
+            let is_wanted = place.fails(failure, again);
+            self.say_how_it_is();
+            if !is_wanted || !again || !place.tries_again(AGAIN_AFTER) {
                 return;
             }
         }
@@ -200,6 +225,7 @@ impl Arrays {
     fn attempt(self: &Arc<Self>, place: &Arc<Place>, wanted: &Wanted) -> Result<(), Failure> {
         // It says that it is being started, also while its members are looked for.
         place.answer_at(&provisional(wanted)?)?;
+        check_digests(&wanted.arguments)?;
         let to_serve = ToServe::choose(&wanted.arguments)?;
         place.is_called(to_serve.name(), to_serve.set_uuid());
         self.check_alone(place)?;
@@ -232,7 +258,7 @@ impl Arrays {
             return Err(is_there(&other.name()));
         }
         other.end(None);
-        places.retain(|place| !place.is_over());
+        places.retain(|place| !place.is_forgotten());
         Ok(())
     }
 }
@@ -255,6 +281,17 @@ fn provisional(wanted: &Wanted) -> Result<PathBuf, Failure> {
     }
     let name = wanted.key.replace(':', "");
     Ok(own_folder()?.join(format!("{}.sock", file_name(&name))))
+}
+
+/// F-I11: where targets work together a flipped bit of a command is as bad as one of data. Connections are those of the process.
+fn check_digests(arguments: &ServeArguments) -> Result<(), Failure> {
+    let options = remote::options();
+    if arguments.fabric == Fabric::Host || options.header_digest && options.data_digest {
+        return Ok(());
+    }
+    let message = "--fabric: targets that work together want digests on the connections of this process";
+    let help = "serve --all --hdr-digest --data-digest; or give the array a process of its own: twill serve";
+    Err(Failure::new(ExitKind::Usage, message).help(help))
 }
 
 /// Whether an array may start later by itself: its members come late.

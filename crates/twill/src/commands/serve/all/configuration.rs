@@ -195,6 +195,19 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_package_is_right() {
+        let text = include_str!("../../../../../../packaging/twill.toml");
+        let read = parse(Path::new("twill.toml"), text).expect("right");
+        let store = read.defaults.overridden_by(&read.arrays[0].settings).arguments().expect("right");
+        assert_eq!((store.ublk, store.spare_group.as_deref()), (Some(Some(0)), Some("rack")));
+        // What is commented out is right too.
+        let all =
+            text.replace("\n#[", "\n[").replace("\n#m", "\nm").replace("\n#u", "\nu").replace("\n#t", "\nt");
+        let read = parse(Path::new("twill.toml"), &all).expect("right");
+        assert_eq!(read.arrays.len(), 2);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line_and_what_helps() {
         for (text, wanted) in [
             (

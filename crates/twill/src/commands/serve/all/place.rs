@@ -198,6 +198,11 @@ impl Place {
         matches!(self.inner.lock().state, State::Over(_))
     }
 
+    /// Whether nothing more is to be said of it.
+    pub fn is_forgotten(&self) -> bool {
+        matches!(self.inner.lock().state, State::Over(None))
+    }
+
     /// Whether it may be asked for anew.
     pub fn is_not_served(&self) -> bool {
         matches!(self.inner.lock().state, State::NotServed { .. } | State::Over(_))
