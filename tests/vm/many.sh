@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --nvme 4:48M --mod ublk_drv,raid1 --timeout 900
-# takes: 60 s
+# takes: 98 s
 # many.sh: `serve --all` over block devices: arrays as block devices of one process, a file system on one while others come and go,
 # the process killed under load, an array that md runs left alone.
 set -euo pipefail

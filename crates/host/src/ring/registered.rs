@@ -14,8 +14,8 @@ use std::sync::Arc;
 use super::backend::Backend;
 use super::file::RegisteredFile;
 
-/// Indices kept for foreign buffers: those of the requests of eight block devices.
-const FOREIGN_BUFFERS: usize = 1024;
+/// Indices kept for foreign buffers: those of the requests of 32 block devices, which a process may serve for as many arrays.
+const FOREIGN_BUFFERS: usize = 4096;
 
 pub(super) struct RegisteredFiles {
     free: Vec<u32>,

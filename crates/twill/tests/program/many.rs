@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -174,7 +175,8 @@ fn ten_arrays_share_the_threads_of_one_process_and_are_found_by_any_name() {
         run(&world, &["start", word]).succeeds();
     }
     let start = Instant::now();
-    while daemon.threads() != threads || daemon.files() > files {
+    let count = |threads: &BTreeMap<String, usize>| threads.values().sum::<usize>();
+    while count(&daemon.threads()) > count(&threads) || daemon.files() > files {
         let (threads_now, files_now) = (daemon.threads(), daemon.files());
         assert!(
             start.elapsed() < PATIENCE,
@@ -187,6 +189,18 @@ fn ten_arrays_share_the_threads_of_one_process_and_are_found_by_any_name() {
     assert!(again.stderr.contains("a3 is served already"), "{again:?}");
     run(&world, &["start", "--all"]).succeeds();
     run(&world, &["start", "nothing"]).fails(4);
+    // A process that does not answer at all is waited for once, not once for each array.
+    daemon.signal(Signal::STOP);
+    let start = Instant::now();
+    let hangs = run(&world, &["list"]).fails(7);
+    let took = start.elapsed();
+    daemon.signal(Signal::CONT);
+    println!("ten arrays of a process that does not answer are listed after {took:?}");
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    for array in (0..ARRAYS).map(name) {
+        let says = format!("{array}: does not answer within 3 s (pid {})", daemon.process.id());
+        assert!(hangs.stderr.contains(&says), "{hangs:?}");
+    }
     assert_eq!(
         run(&world, &["list", "--json"]).succeeds().json()["served"].as_array().map(Vec::len),
         Some(ARRAYS)
@@ -270,6 +284,9 @@ fn an_array_with_a_member_that_hangs_holds_up_none_of_the_others() {
     targets[1].signal(Signal::CONT);
     assert!(joining.wait().expect("it ends").success(), "{}", daemon.log());
     prompt(&world, &["status", "hung"]);
+    // The process has attached its members, which makes them no device for its other arrays.
+    let taken = run(&world, &["add", "--array", "a2", "--force", &members[0]]).fails(6);
+    assert!(taken.stderr.contains("is a member of an array that this process serves"), "{taken:?}");
     daemon.stop();
 }
 
@@ -359,6 +376,8 @@ fn the_configuration_says_which_arrays_are_served_and_how() {
         world.path("first.nbd"),
         uuid(1)
     );
+    let metrics = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a port");
+    let config = config.replace("export-name", &format!("metrics = \"{metrics}\"\nexport-name"));
     fs::write(world.path("twill.toml"), config).expect("written");
     let mut daemon = Daemon::start(&world, &["--config", "twill.toml", "--shards", "2"]);
     let names: Vec<&str> = daemon.announcement["arrays"]
@@ -392,6 +411,21 @@ fn the_configuration_says_which_arrays_are_served_and_how() {
         assert!(start.elapsed() < PATIENCE, "it is not tried again: {}", daemon.log());
         thread::sleep(Duration::from_millis(100));
     }
+    // What an array had is free when it has stopped, the address of its metrics too.
+    for _ in 0..2 {
+        let mut page = String::new();
+        let mut stream = TcpStream::connect(metrics).expect("metrics");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("written");
+        stream.read_to_string(&mut page).expect("readable");
+        assert!(page.contains("twill_array_state{array=\"a0\""), "{page}");
+        run(&world, &["stop", "a0"]).succeeds();
+        let start = Instant::now();
+        while TcpListener::bind(metrics).is_err() {
+            assert!(start.elapsed() < PATIENCE, "the address stays taken");
+            thread::sleep(Duration::from_millis(20));
+        }
+        run(&world, &["start", "a0"]).succeeds();
+    }
     // The file is read anew, and what it says of an array counts from its next start on.
     let mut changed = fs::read_to_string(world.path("twill.toml")).expect("readable");
     changed += "read-only = false\n[array.a3]\n";
@@ -405,7 +439,7 @@ fn the_configuration_says_which_arrays_are_served_and_how() {
     fs::write(world.path("twill.toml"), changed + "shard = 1\n").expect("written");
     let said = run(&world, &["start", "--all"]).fails(2);
     let line = format!(
-        "{}:17: twill serve has no option shard; is shards meant?",
+        "{}:18: twill serve has no option shard; is shards meant?",
         world.path("twill.toml").display()
     );
     assert!(said.stderr.contains(&line), "{said:?}");
@@ -468,25 +502,29 @@ fn a_manager_hears_that_all_are_served_and_nothing_of_the_stop_of_one() {
     make(&world, 3);
     let socket = UnixDatagram::bind(world.path("notify")).expect("a socket");
     socket.set_read_timeout(Some(PATIENCE)).expect("set");
-    let next = || {
+    // What is said of arrays that have just been started comes in between.
+    let next = || loop {
         let mut message = [0; 512];
-        let bytes = socket.recv(&mut message).expect("a datagram");
-        String::from_utf8_lossy(&message[..bytes]).into_owned()
+        let bytes = socket.recv(&mut message).ok()?;
+        let text = String::from_utf8_lossy(&message[..bytes]).into_owned();
+        if !text.starts_with("STATUS=") {
+            return Some(text);
+        }
     };
     let mut command = world.command();
     command.env("NOTIFY_SOCKET", world.path("notify"));
     command.args(["serve", "--all", "--json", "--shards", "1", "--scan", "d"]);
     let mut daemon = Daemon::spawn(&world, command);
-    let ready = next();
+    let ready = next().expect("a datagram");
     let wanted = format!("READY=1\nMAINPID={}\nSTATUS=served: a0, a1, a2", daemon.process.id());
     assert_eq!(ready, wanted);
     run(&world, &["stop", "a1"]).succeeds();
     socket.set_nonblocking(true).expect("set");
-    assert!(socket.recv(&mut [0; 64]).is_err(), "the process goes on");
+    assert_eq!(next(), None, "the process goes on");
     socket.set_nonblocking(false).expect("set");
     let second = run(&world, &["serve", "--all", "--scan", "d"]).fails(9);
     assert!(second.stderr.contains("serves all arrays already"), "{second:?}");
     daemon.signal(Signal::TERM);
-    assert!(next().starts_with("STOPPING=1"));
+    assert!(next().expect("a datagram").starts_with("STOPPING=1"));
     assert_eq!(daemon.end(), Some(0));
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use layout::md_superblock::display_uuid;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::control::Controlled;
 use crate::control::{Client, served};
@@ -63,10 +63,11 @@ impl Useless {
 /// Takes a spare from the first array that can do without one. A refused spare is not tried again for a while.
 fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut Useless) {
     for (_, socket) in served() {
-        let Ok(mut donor) = Client::connect(&socket) else { continue };
-        let Some(theirs) = status_of(&mut donor) else { continue };
+        // Not for long: another array may hang, and this one lacks a member.
+        let Ok(theirs) = Client::ask_briefly::<ArrayStatus>(&socket, "status") else { continue };
         let is_of_use = |spare: &String| !useless.has(spare, Instant::now());
         let Some(spare) = spare_for(own, &theirs).filter(is_of_use) else { continue };
+        let Ok(mut donor) = Client::connect(&socket) else { continue };
         match take(controlled, &mut donor, &theirs.uuid, &spare) {
             Ok(()) => {
                 tracing::warn!(spare, from = theirs.name, "took a spare of the group");
@@ -78,10 +79,6 @@ fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut Useless)
             }
         }
     }
-}
-
-fn status_of(server: &mut Client) -> Option<ArrayStatus> {
-    serde_json::from_value(server.call("status", Value::Null).ok()?).ok()
 }
 
 fn take(controlled: &Controlled, donor: &mut Client, donor_uuid: &str, spare: &str) -> Result<(), Failure> {
