@@ -13,6 +13,7 @@ pub mod call;
 pub mod device;
 pub mod export;
 mod fabric_wire;
+mod keeper;
 pub mod killed_server;
 pub mod machine;
 mod receiver;
@@ -24,4 +25,5 @@ pub mod socket;
 #[cfg(test)]
 mod testing;
 pub mod volumes;
+mod wire;
 pub mod zoned_array;

@@ -7,11 +7,9 @@
 use engine::buffer::{Buffer, Pool};
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::ring::Ring;
+use crate::wire::{PlainWire, Wire};
 
 /// Bytes asked for at once while messages are small. The longest message of a protocol, payloads apart, must fit.
 pub(crate) const STAGING_BYTES: usize = 64 << 10;
@@ -21,9 +19,8 @@ const LARGE_PAYLOAD_BYTES: usize = 16 << 10;
 const STAGING_BYTES_BETWEEN_PAYLOADS: usize = 512;
 
 /// The receiving side of one connection.
-pub(crate) struct Receiver {
-    ring: Ring,
-    socket: Rc<OwnedFd>,
+pub(crate) struct Receiver<W = PlainWire> {
+    wire: W,
     staging: Buffer,
     /// The bytes received and not consumed lie in `staging[start..end]`.
     start: usize,
@@ -32,11 +29,11 @@ pub(crate) struct Receiver {
     ask_bytes: usize,
 }
 
-impl Receiver {
+impl<W: Wire> Receiver<W> {
     /// Nothing received yet.
-    pub fn new(ring: Ring, pool: &Arc<Pool>, socket: Rc<OwnedFd>) -> Self {
+    pub fn new(wire: W, pool: &Arc<Pool>) -> Self {
         let staging = pool.take(STAGING_BYTES);
-        Receiver { ring, socket, staging, start: 0, end: 0, ask_bytes: STAGING_BYTES }
+        Receiver { wire, staging, start: 0, end: 0, ask_bytes: STAGING_BYTES }
     }
 
     /// What was received and not consumed.
@@ -59,7 +56,7 @@ impl Receiver {
         assert!(self.end < STAGING_BYTES, "every message but a payload fits");
         let room = self.end..STAGING_BYTES.min(self.end + self.ask_bytes);
         let staging = std::mem::replace(&mut self.staging, Buffer::new(0));
-        let (staging, received) = self.ring.recv(&self.socket, staging, room).await;
+        let (staging, received) = self.wire.recv(staging, room).await;
         self.staging = staging;
         let received = received?;
         self.end += received;
@@ -80,7 +77,7 @@ impl Receiver {
     /// Receives straight into `range` of `buffer`, once nothing is here any more.
     pub async fn receive_rest(&mut self, buffer: Buffer, range: Range<usize>) -> io::Result<Buffer> {
         assert!(self.start == self.end || range.is_empty(), "what is here comes first");
-        let (buffer, received) = self.ring.recv_exact(&self.socket, buffer, range).await;
+        let (buffer, received) = self.wire.recv_exact(buffer, range).await;
         received?;
         Ok(buffer)
     }

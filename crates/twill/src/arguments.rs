@@ -29,11 +29,13 @@ use crate::switch::Switch;
 
 pub mod all;
 mod hosts;
+mod tls;
 mod zoned;
 
 use all::{AllArguments, StartArguments};
 use hosts::nvme_address;
 pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
+pub use tls::TlsArguments;
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
@@ -346,6 +348,11 @@ pub struct AssembleArguments {
   twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 \\
     /dev/nvme[0-5]n1
 
+Example: to the network over TLS, for clients with a certificate
+  twill serve --daemon --tcp 10.0.0.1:10809 --tls-certs /etc/twill/tls \
+    --tls-verify-peer /dev/nvme[0-5]n1
+  nbdinfo 'nbds://10.0.0.1/?tls-certificates=/etc/pki/nbd'
+
 Example: two arrays that share a spare, which the first one has
   twill serve --daemon --spare-group rack /dev/nvme[0-3]n1 /dev/nvme8n1
   twill serve --daemon --spare-group rack /dev/nvme[4-7]n1
@@ -375,9 +382,13 @@ pub struct ServeArguments {
     /// Serve NBD at this unix socket; may be repeated [default: NAME.nbd beside the control socket].
     #[arg(long, value_name = "PATH")]
     pub unix: Vec<PathBuf>,
-    /// Serve NBD at this address; may be repeated. NBD knows no passwords: use a network you trust.
+    /// Serve NBD at this address; may be repeated. NBD knows no passwords: use a network you trust, or --tls-certs with
+    /// --tls-verify-peer.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     pub tcp: Vec<SocketAddr>,
+    /// Whether NBD clients encrypt.
+    #[command(flatten)]
+    pub tls: TlsArguments,
     /// Serve the array to NVMe/TCP hosts at this address and port [default: 4420]; may be repeated. Not over NBD then unless
     /// --unix or --tcp say so too. No host may connect until --allow-host names it.
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = nvme_address)]

@@ -5,6 +5,9 @@
 //! go to the volume: `transmission` receives them, [`check`] parses and checks them. `connection` is what other threads see
 //! of it, [`protocol`] the bytes on the wire.
 //!
+//! In the handshake a client may begin to encrypt (`tls`): from there on all of its bytes go through another kind of
+//! [`Wire`](crate::wire), and the rest is as without.
+//!
 //! A client cannot hurt the server or another client: `admission` decides which clients get a connection, a `watch` ends what the
 //! client would keep open for ever, `memory` bounds what all requests hold together, `long_work` what goes on for a client that
 //! has left.
@@ -20,12 +23,15 @@ pub mod negotiate;
 pub mod protocol;
 mod server;
 mod server_state;
+mod tls;
 mod transmission;
 mod watch;
 
 pub use connection::{Connection, ConnectionStatus, Totals};
 pub use exports::{AddError, Export, ExportOptions, Exports};
 pub use memory::Memory as RequestMemory;
+pub use negotiate::TlsMode;
 pub use server::{Server, ServerStatus};
 pub use server_state::{Address, ExportStatus, Removal, ServerOptions};
+pub use tls::{Tls, TlsError, TlsFiles};
 pub use transmission::Limits;

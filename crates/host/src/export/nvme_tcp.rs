@@ -17,7 +17,6 @@ mod device_volume;
 mod fabric;
 mod gate;
 mod hearers;
-mod keeper;
 mod link;
 mod namespace;
 mod outgoing;

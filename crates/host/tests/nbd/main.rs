@@ -4,3 +4,4 @@ mod clients;
 mod memory;
 mod raw;
 mod serving;
+mod tls;

@@ -1,7 +1,7 @@
 //! A server for a test, on a unix socket in a folder of its own.
 
 use crate::memory::Memory;
-use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
+use host::export::nbd::{Address, ExportOptions, Server, ServerOptions, Tls};
 use host::shard::{ShardOptions, Shards};
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,9 +28,13 @@ impl Serving {
     }
 
     pub fn of(memory: Memory, options: ServerOptions) -> Self {
+        Self::with_tls(memory, options, None)
+    }
+
+    pub fn with_tls(memory: Memory, options: ServerOptions, tls: Option<Arc<Tls>>) -> Self {
         let shards = Shards::start(2, &ShardOptions { pin: false, ..ShardOptions::default() }, |_| {})
             .expect("two shards");
-        let server = Server::new(shards.handle(), options);
+        let server = Server::sharing(shards.handle(), options, options.memory(), tls);
         let memory = Arc::new(memory);
         let about = ExportOptions { description: "for tests".to_owned(), ..ExportOptions::default() };
         server.exports().add("data", about, Memory::opener(&memory)).expect("a new name");

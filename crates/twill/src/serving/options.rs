@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
+use host::export::nbd::Tls;
 
 use super::nvme_tcp::NvmeTcpOptions;
 use crate::remote_arguments::{Fabric, Reducers};
@@ -42,6 +44,8 @@ pub struct ServeOptions {
     pub unix: Vec<PathBuf>,
     /// TCP addresses to listen on.
     pub tcp: Vec<SocketAddr>,
+    /// With what NBD clients may or must encrypt.
+    pub tls: Option<Arc<Tls>>,
     /// Serve to NVMe/TCP hosts.
     pub nvme_tcp: Option<NvmeTcpOptions>,
     /// Serve as a block device, with this number if there is one.

@@ -346,7 +346,7 @@ fn over_nbd<E: Engine>(
     options: &ServeOptions,
 ) -> Result<Server, Failure> {
     let (server_options, memory) = process.requests();
-    let server = Server::sharing(shards.clone(), server_options, memory);
+    let server = Server::sharing(shards.clone(), server_options, memory, options.tls.clone());
     let (volumes, balance) = (volumes.clone(), options.balance);
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
     let added = server

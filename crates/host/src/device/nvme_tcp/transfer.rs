@@ -26,6 +26,7 @@ use super::port::Link;
 use super::shard_queue::{Connection, ShardQueue};
 use crate::receiver::Receiver;
 use crate::ring::op::FENCED;
+use crate::wire::PlainWire;
 
 /// Bytes of data after which no further command joins a send.
 const SEND_BYTES: usize = 512 << 10;
@@ -91,7 +92,8 @@ impl Ending {
 
 /// Takes what arrives, until the connection ends.
 async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending {
-    let mut receiver = Receiver::new(shard.ring.clone(), &shard.pool, Rc::clone(&connection.socket));
+    let wire = PlainWire { ring: shard.ring.clone(), socket: Rc::clone(&connection.socket) };
+    let mut receiver = Receiver::new(wire, &shard.pool);
     loop {
         let received = connection.queue.borrow_mut().receive(receiver.bytes());
         let (consumed, arrival) = match received {

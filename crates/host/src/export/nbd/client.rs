@@ -1,18 +1,22 @@
-//! A client from its first byte to its last: the handshake, then the transmission phase with the export that it has chosen.
+//! A client from its first byte to its last: the handshake, in the middle of which it may begin to encrypt, then the transmission
+//! phase with the export that it has chosen.
 
 use engine::buffer::Slice;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
-use super::exports::Export;
+use super::exports::{AnyLink, Export};
 use super::negotiate::{Advance, Agreed, Catalog, ExportInfo, Negotiation};
 use super::protocol;
 use super::server_state::{ConnectionGuard, ServerState};
+use super::tls::TlsWire;
 use super::transmission::{Incoming, Link, ReceiveError};
 use super::watch::{ConnectionState, Lifecycle, watch};
 use crate::shard::ShardContext;
+use crate::wire::{PlainWire, Wire};
 
 /// Serves one client from its first byte to its last.
 pub(super) async fn serve_client(guard: ConnectionGuard, shard: ShardContext, socket: OwnedFd) {
@@ -35,56 +39,117 @@ async fn serve_export(
     connection: &Arc<Connection>,
     lifecycle: &Rc<Lifecycle>,
 ) -> Result<(), ReceiveError> {
-    let mut incoming = Incoming::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
-    let Some((export, info, agreed)) = shake_hands(server, shard, &socket, &mut incoming).await? else {
-        return Ok(());
-    };
-    tracing::debug!(connection = connection.id, export = info.name, ?agreed, "serving");
-    server.attach(connection, Arc::clone(&export));
-    lifecycle.reach(ConnectionState::Serving);
-    let link = Link {
-        shard: shard.clone(),
-        socket,
-        incoming,
-        info,
-        agreed,
-        connection: Arc::clone(connection),
-        lifecycle: Rc::clone(lifecycle),
-        limits: server.options.limits,
-        memory: Arc::clone(&server.memory),
-        memory_limit: server.options.memory_limit,
-    };
-    export.serve(link).await
+    let client = Client { server, shard, connection, lifecycle };
+    let mut negotiation = Negotiation::new(server.tls_mode());
+    let wire = PlainWire { ring: shard.ring.clone(), socket };
+    let mut incoming = Incoming::new(wire.clone(), &shard.pool);
+    let greeting = protocol::greeting();
+    match client.shake_hands(&wire, &mut negotiation, &mut incoming, &greeting).await? {
+        Chosen::Nothing => Ok(()),
+        Chosen::Export(export, info, agreed) => client.serve(wire, incoming, export, info, agreed).await,
+        Chosen::Tls => {
+            let tls = server.tls.as_ref().expect("STARTTLS is refused without");
+            let wire = tls.accept(wire, &shard.pool, incoming.bytes()).await?;
+            drop(incoming);
+            tracing::debug!(connection = connection.id, "encrypted: {}", wire.describe());
+            connection.encrypted.store(true, Ordering::Relaxed);
+            client.serve_encrypted(wire, negotiation).await
+        }
+    }
 }
 
-/// The handshake. `None` means that the client said goodbye.
-async fn shake_hands(
-    server: &Arc<ServerState>,
-    shard: &ShardContext,
-    socket: &Rc<OwnedFd>,
-    incoming: &mut Incoming,
-) -> Result<Option<(Arc<Export>, ExportInfo, Agreed)>, ReceiveError> {
-    let catalog = ShardCatalog { server, shard };
-    let mut negotiation = Negotiation::default();
-    let mut output = protocol::greeting().to_vec();
-    loop {
-        if !output.is_empty() {
-            shard.ring.send_all(socket, Slice::from_bytes(&output).into()).await?;
-            output.clear();
+/// What a client came to choose.
+enum Chosen {
+    /// It said goodbye.
+    Nothing,
+    /// To encrypt. What was received and not consumed is of the handshake of TLS.
+    Tls,
+    Export(Arc<Export>, ExportInfo, Agreed),
+}
+
+/// A client, and where it is served.
+struct Client<'a> {
+    server: &'a Arc<ServerState>,
+    shard: &'a ShardContext,
+    connection: &'a Arc<Connection>,
+    lifecycle: &'a Rc<Lifecycle>,
+}
+
+impl Client<'_> {
+    async fn serve_encrypted(&self, wire: TlsWire, mut negotiation: Negotiation) -> Result<(), ReceiveError> {
+        let mut incoming = Incoming::new(wire.clone(), &self.shard.pool);
+        match self.shake_hands(&wire, &mut negotiation, &mut incoming, &[]).await {
+            Ok(Chosen::Export(export, info, agreed)) => {
+                self.serve(wire, incoming, export, info, agreed).await
+            }
+            Ok(Chosen::Tls) => unreachable!("a connection is encrypted once"),
+            other => {
+                wire.finish().await;
+                other.map(|_| ())
+            }
         }
-        let (taken, advance) = negotiation.advance(&catalog, incoming.bytes(), &mut output)?;
-        incoming.consume(taken);
-        let chosen = match advance {
-            Advance::Answered => continue,
-            Advance::More if incoming.receive_more().await? => continue,
-            Advance::More => return Err(ReceiveError::LeftEarly),
-            Advance::Ended => None,
-            Advance::Transmission(export, info, agreed) => Some((export, info, agreed)),
+    }
+
+    /// The handshake of NBD, until the client has chosen. It begins with `greeting`.
+    async fn shake_hands<W: Wire>(
+        &self,
+        wire: &W,
+        negotiation: &mut Negotiation,
+        incoming: &mut Incoming<W>,
+        greeting: &[u8],
+    ) -> Result<Chosen, ReceiveError> {
+        let catalog = ShardCatalog { server: self.server, shard: self.shard };
+        let mut output = greeting.to_vec();
+        loop {
+            if !output.is_empty() {
+                wire.send_all(Slice::from_bytes(&output).into()).await?;
+                output.clear();
+            }
+            let (taken, advance) = negotiation.advance(&catalog, incoming.bytes(), &mut output)?;
+            incoming.consume(taken);
+            let chosen = match advance {
+                Advance::Answered => continue,
+                Advance::More if incoming.receive_more().await? => continue,
+                Advance::More => return Err(ReceiveError::LeftEarly),
+                Advance::Ended => Chosen::Nothing,
+                Advance::StartTls => Chosen::Tls,
+                Advance::Transmission(export, info, agreed) => Chosen::Export(export, info, agreed),
+            };
+            if !output.is_empty() {
+                wire.send_all(Slice::from_bytes(&output).into()).await?;
+            }
+            return Ok(chosen);
+        }
+    }
+
+    async fn serve<W: Wire>(
+        &self,
+        wire: W,
+        incoming: Incoming<W>,
+        export: Arc<Export>,
+        info: ExportInfo,
+        agreed: Agreed,
+    ) -> Result<(), ReceiveError>
+    where
+        AnyLink: From<Link<W>>,
+    {
+        let Client { server, shard, connection, lifecycle } = self;
+        tracing::debug!(connection = connection.id, export = info.name, ?agreed, "serving");
+        server.attach(connection, Arc::clone(&export));
+        lifecycle.reach(ConnectionState::Serving);
+        let link = Link {
+            shard: (*shard).clone(),
+            wire,
+            incoming,
+            info,
+            agreed,
+            connection: Arc::clone(connection),
+            lifecycle: Rc::clone(lifecycle),
+            limits: server.options.limits,
+            memory: Arc::clone(&server.memory),
+            memory_limit: server.options.memory_limit,
         };
-        if !output.is_empty() {
-            shard.ring.send_all(socket, Slice::from_bytes(&output).into()).await?;
-        }
-        return Ok(chosen);
+        export.serve(link).await
     }
 }
 

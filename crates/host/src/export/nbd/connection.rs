@@ -120,6 +120,8 @@ pub struct Connection {
     pub shard: usize,
     /// When it was accepted.
     pub opened: Instant,
+    /// The client encrypts.
+    pub encrypted: AtomicBool,
     /// What was served.
     pub counts: Counts,
     /// Asks the connection to take no further requests, to finish those it has, and to close.
@@ -139,6 +141,8 @@ pub struct ConnectionStatus {
     pub shard: usize,
     /// Age in seconds.
     pub age_s: f64,
+    /// The client encrypts.
+    pub encrypted: bool,
     /// Requests without a reply at this moment.
     pub in_flight: u64,
     /// It was asked to stop and is finishing.
@@ -157,6 +161,7 @@ impl Connection {
             export: export.map(str::to_owned),
             shard: self.shard,
             age_s: self.opened.elapsed().as_secs_f64(),
+            encrypted: self.encrypted.load(Ordering::Relaxed),
             in_flight: self.counts.in_flight.get(),
             stopping: self.stop.is_raised(),
             totals: self.counts.totals(),

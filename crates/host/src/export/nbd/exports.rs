@@ -3,8 +3,10 @@
 use super::connection::Totals;
 use super::negotiate::ExportInfo;
 use super::protocol::STRING_BYTES_MAX;
+use super::tls::TlsWire;
 use super::transmission::{Link, ReceiveError, serve_volume};
 use crate::shard::ShardContext;
+use crate::wire::PlainWire;
 use engine::volume::{Volume, VolumeInfo};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
@@ -43,13 +45,31 @@ pub enum AddError {
     TooLong,
 }
 
+/// A connection over one of the wires there are. What follows is compiled for each of them.
+pub(super) enum AnyLink {
+    Plain(Link<PlainWire>),
+    Tls(Link<TlsWire>),
+}
+
+impl From<Link<PlainWire>> for AnyLink {
+    fn from(link: Link<PlainWire>) -> Self {
+        AnyLink::Plain(link)
+    }
+}
+
+impl From<Link<TlsWire>> for AnyLink {
+    fn from(link: Link<TlsWire>) -> Self {
+        AnyLink::Tls(link)
+    }
+}
+
 /// A client's transmission phase with a volume.
 pub(super) type Transmission = Pin<Box<dyn Future<Output = Result<(), ReceiveError>>>>;
 
 /// A volume of any type, from any shard.
 trait Source: Send + Sync {
     fn info(&self, shard: &ShardContext) -> VolumeInfo;
-    fn serve(&self, link: Link) -> Transmission;
+    fn serve(&self, link: AnyLink) -> Transmission;
 }
 
 impl<V: Volume, F: Fn(&ShardContext) -> Rc<V> + Send + Sync> Source for F {
@@ -57,8 +77,11 @@ impl<V: Volume, F: Fn(&ShardContext) -> Rc<V> + Send + Sync> Source for F {
         self(shard).info()
     }
 
-    fn serve(&self, link: Link) -> Transmission {
-        Box::pin(serve_volume(self(&link.shard), link))
+    fn serve(&self, link: AnyLink) -> Transmission {
+        match link {
+            AnyLink::Plain(link) => Box::pin(serve_volume(self(&link.shard), link)),
+            AnyLink::Tls(link) => Box::pin(serve_volume(self(&link.shard), link)),
+        }
     }
 }
 
@@ -110,8 +133,8 @@ impl Export {
     }
 
     /// Serves a client until it leaves.
-    pub(super) fn serve(&self, link: Link) -> Transmission {
-        self.source.serve(link)
+    pub(super) fn serve(&self, link: impl Into<AnyLink>) -> Transmission {
+        self.source.serve(link.into())
     }
 }
 

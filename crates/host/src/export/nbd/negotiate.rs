@@ -64,6 +64,18 @@ pub trait Catalog {
     fn stopping(&self) -> bool;
 }
 
+/// Whether clients encrypt: the protocol text's NOTLS, SELECTIVETLS (with exports for all) and FORCEDTLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsMode {
+    /// They cannot.
+    #[default]
+    Off,
+    /// They may.
+    On,
+    /// They must, before anything else.
+    Require,
+}
+
 /// What was agreed at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
@@ -80,6 +92,8 @@ pub enum Advance<Export> {
     More,
     /// An option was answered. Send the output, then call again with the rest.
     Answered,
+    /// The client encrypts from now on. Send the output, then make the handshake of TLS with the bytes after the consumed ones.
+    StartTls,
     /// The client chose; the bytes after the consumed ones are requests.
     Transmission(Export, ExportInfo, Agreed),
     /// The client said goodbye. Send the output, then close.
@@ -92,12 +106,19 @@ pub struct Negotiation {
     client: Option<ClientFlags>,
     /// Bytes left to pass over of an option that was refused for its length.
     skip_bytes: usize,
+    mode: TlsMode,
+    is_encrypted: bool,
     structured: bool,
     /// The export for which `base:allocation` was chosen.
     allocation_of: Option<String>,
 }
 
 impl Negotiation {
+    /// Nothing agreed yet.
+    pub fn new(mode: TlsMode) -> Self {
+        Negotiation { mode, ..Negotiation::default() }
+    }
+
     /// Takes at most one option from the start of `input`, appends the answer to `output`, and returns how many
     /// bytes it took. One at a time, so that a client that sends a thousand options has to read the answers.
     ///
@@ -134,7 +155,12 @@ impl Negotiation {
         if data_bytes > OPTION_SKIP_BYTES_MAX || option == option::EXPORT_NAME {
             return Err(Malformed::OptionLength { option, bytes: data_bytes });
         }
-        push_option_reply(output, option, option_reply::ERR_TOO_BIG, &[b"the option is too long"]);
+        let (reply, message) = if self.must_encrypt() {
+            TLS_REQUIRED
+        } else {
+            (option_reply::ERR_TOO_BIG, "the option is too long")
+        };
+        push_option_reply(output, option, reply, &[message.as_bytes()]);
         self.skip_bytes = data_bytes as usize;
         Ok(())
     }
@@ -148,6 +174,9 @@ impl Negotiation {
     ) -> Result<Advance<C::Export>, Malformed> {
         let client = self.client.expect("options come after the client's flags");
         if option == option::EXPORT_NAME {
+            if self.must_encrypt() {
+                return Err(Malformed::NotEncrypted);
+            }
             return self.start_by_name(catalog, data, client, output);
         }
         if !client.fixed_newstyle {
@@ -157,11 +186,16 @@ impl Negotiation {
             push_option_reply(output, option, option_reply::ACK, &[]);
             return Ok(Advance::Ended);
         }
+        if self.must_encrypt() && option != option::STARTTLS {
+            push_option_reply(output, option, TLS_REQUIRED.0, &[TLS_REQUIRED.1.as_bytes()]);
+            return Ok(Advance::Answered);
+        }
         if catalog.stopping() {
             push_option_reply(output, option, option_reply::ERR_SHUTDOWN, &[b"the server is stopping"]);
             return Ok(Advance::Answered);
         }
         let answered = match option {
+            option::STARTTLS => self.encrypt(data, output).map(|()| Advance::StartTls),
             option::LIST => list(catalog, data, output).map(|()| Advance::Answered),
             option::INFO | option::GO => self.describe(catalog, option, data, output),
             option::STRUCTURED_REPLY => self.use_structured(data, output).map(|()| Advance::Answered),
@@ -174,6 +208,26 @@ impl Negotiation {
             push_option_reply(output, option, reply, &[message.as_bytes()]);
             Advance::Answered
         }))
+    }
+
+    fn must_encrypt(&self) -> bool {
+        self.mode == TlsMode::Require && !self.is_encrypted
+    }
+
+    /// `STARTTLS`. What was agreed in the open may be an attacker's word, so it counts no longer.
+    fn encrypt(&mut self, data: &[u8], output: &mut Vec<u8>) -> Result<(), OptionError> {
+        if self.mode == TlsMode::Off {
+            return Err((option_reply::ERR_UNSUP, "this server has no certificate"));
+        }
+        if self.is_encrypted {
+            return Err((option_reply::ERR_INVALID, "the connection is encrypted already"));
+        }
+        if !data.is_empty() {
+            return Err((option_reply::ERR_INVALID, "this option has no data"));
+        }
+        (self.is_encrypted, self.structured, self.allocation_of) = (true, false, None);
+        push_option_reply(output, option::STARTTLS, option_reply::ACK, &[]);
+        Ok(())
     }
 
     /// `EXPORT_NAME`: the old way, which has no reply for an error.
@@ -283,6 +337,9 @@ impl Negotiation {
 
 /// An option that is refused: the reply's type and a message.
 type OptionError = (u32, &'static str);
+
+const TLS_REQUIRED: OptionError =
+    (option_reply::ERR_TLS_REQD, "this server requires TLS: the client must be told to use it");
 
 fn fault(fault: OptionFault) -> OptionError {
     match fault {

@@ -73,7 +73,17 @@ fn converse(
     input: &[u8],
     step: usize,
 ) -> (Result<Advance<usize>, Malformed>, Vec<u8>, Vec<u8>) {
-    let (mut negotiation, mut output, mut held) = (Negotiation::default(), Vec::new(), Vec::new());
+    converse_with(&mut Negotiation::default(), catalog, input, step)
+}
+
+/// As [`converse`], from where `negotiation` stands.
+fn converse_with(
+    negotiation: &mut Negotiation,
+    catalog: &TwoExports,
+    input: &[u8],
+    step: usize,
+) -> (Result<Advance<usize>, Malformed>, Vec<u8>, Vec<u8>) {
+    let (mut output, mut held) = (Vec::new(), Vec::new());
     for piece in input.chunks(step) {
         held.extend_from_slice(piece);
         loop {
@@ -242,6 +252,64 @@ fn nonsense_ends_the_connection() {
     assert_eq!(ends(huge), Err(Malformed::OptionLength { option: 7, bytes: u32::MAX }));
     let old = [vec![0; 4], option_bytes(option::LIST, &[])].concat();
     assert_eq!(ends(&old), Err(Malformed::OldClient(option::LIST)));
+}
+
+#[test]
+fn a_server_that_requires_tls_answers_nothing_else() {
+    let first = [
+        option_bytes(option::LIST, &[]),
+        option_bytes(option::GO, &go("data", &[])),
+        option_bytes(option::STRUCTURED_REPLY, &[]),
+        option_bytes(0xffff, &[1]),
+        option_bytes(option::GO, &[0x55; 70_000]),
+        option_bytes(option::STARTTLS, b"x"),
+        option_bytes(option::STARTTLS, &[]),
+    ];
+    let mut negotiation = Negotiation::new(TlsMode::Require);
+    let input = [client(&first), b"hello of TLS".to_vec()].concat();
+    let (end, output, left) = converse_with(&mut negotiation, &CATALOG, &input, 100_000);
+    assert_eq!((end, left), (Ok(Advance::StartTls), b"hello of TLS".to_vec()));
+    let refused = option_reply::ERR_TLS_REQD;
+    assert_eq!(types(&output), [refused, refused, refused, refused, refused, option_reply::ERR_INVALID, 1]);
+    // From here on all is as without TLS, but for a second STARTTLS.
+    let second = [option_bytes(option::STARTTLS, &[]), option_bytes(option::LIST, &[])];
+    let (_, output, _) = converse_with(&mut negotiation, &CATALOG, &second.concat(), 100);
+    assert_eq!(types(&output), [option_reply::ERR_INVALID, 2, 2, 1]);
+    let (end, ..) =
+        converse_with(&mut negotiation, &CATALOG, &option_bytes(option::EXPORT_NAME, b"data"), 100);
+    assert!(matches!(end, Ok(Advance::Transmission(0, ..))));
+
+    let by_name = client(&[option_bytes(option::EXPORT_NAME, b"data")]);
+    let mut negotiation = Negotiation::new(TlsMode::Require);
+    assert_eq!(converse_with(&mut negotiation, &CATALOG, &by_name, 100).0, Err(Malformed::NotEncrypted));
+    let goodbye = client(&[option_bytes(option::ABORT, &[])]);
+    let mut negotiation = Negotiation::new(TlsMode::Require);
+    assert_eq!(converse_with(&mut negotiation, &CATALOG, &goodbye, 100).0, Ok(Advance::Ended));
+}
+
+#[test]
+fn what_was_agreed_in_the_open_counts_no_longer() {
+    let open = client(&[
+        option_bytes(option::STRUCTURED_REPLY, &[]),
+        option_bytes(option::SET_META_CONTEXT, &contexts("data", &["base:allocation"])),
+        option_bytes(option::STARTTLS, &[]),
+    ]);
+    let mut negotiation = Negotiation::new(TlsMode::On);
+    assert_eq!(converse_with(&mut negotiation, &CATALOG, &open, 7).0, Ok(Advance::StartTls));
+    let go = option_bytes(option::GO, &go("data", &[]));
+    match converse_with(&mut negotiation, &CATALOG, &go, 7).0 {
+        Ok(Advance::Transmission(0, _, agreed)) => {
+            assert_eq!(agreed, Agreed { structured: false, allocation: false });
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn where_clients_may_encrypt_they_need_not() {
+    let go = client(&[option_bytes(option::GO, &go("data", &[]))]);
+    let mut negotiation = Negotiation::new(TlsMode::On);
+    assert!(matches!(converse_with(&mut negotiation, &CATALOG, &go, 7).0, Ok(Advance::Transmission(0, ..))));
 }
 
 proptest! {

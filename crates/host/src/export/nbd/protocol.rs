@@ -47,6 +47,8 @@ pub mod option {
     pub const ABORT: u32 = 2;
     /// List the exports.
     pub const LIST: u32 = 3;
+    /// Begin to encrypt.
+    pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
     /// Describe an export and start.
@@ -73,6 +75,8 @@ pub mod option_reply {
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     /// The option's data make no sense.
     pub const ERR_INVALID: u32 = (1 << 31) + 3;
+    /// `STARTTLS` comes first.
+    pub const ERR_TLS_REQD: u32 = (1 << 31) + 5;
     /// No such export.
     pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
     /// The server is stopping.
@@ -213,6 +217,9 @@ pub enum Malformed {
     /// The client asked for an export that does not exist in a way that leaves no other answer.
     #[error("unknown export in EXPORT_NAME")]
     ExportName,
+    /// The client asked for an export, in a way that leaves no other answer, before it encrypts.
+    #[error("EXPORT_NAME before STARTTLS, and this server requires TLS")]
+    NotEncrypted,
     /// A client without fixed newstyle sent anything but `EXPORT_NAME`.
     #[error("option {0} from a client without fixed newstyle")]
     OldClient(u32),

@@ -8,7 +8,9 @@ use super::client::serve_client;
 use super::connection::ConnectionStatus;
 use super::exports::Exports;
 use super::memory::Memory;
+use super::negotiate::TlsMode;
 use super::server_state::{Address, ExportStatus, Listener, Removal, ServerOptions, ServerState};
+use super::tls::Tls;
 use crate::shard::{Handle, ShardContext};
 use crate::socket;
 use rustix::net::{self, sockopt};
@@ -55,12 +57,17 @@ pub struct Server {
 impl Server {
     /// A server without exports that listens nowhere yet. It stops with its shards, if not before.
     pub fn new(shards: Handle, options: ServerOptions) -> Self {
-        Server::sharing(shards, options, options.memory())
+        Server::sharing(shards, options, options.memory(), None)
     }
 
-    /// The same with requests whose memory counts together with that of other servers.
-    pub fn sharing(shards: Handle, options: ServerOptions, memory: Arc<Memory>) -> Self {
-        let state = Arc::new(ServerState::new(options, memory, shards.count()));
+    /// The same with requests whose memory counts together with that of other servers, and for clients that may or must encrypt.
+    pub fn sharing(
+        shards: Handle,
+        options: ServerOptions,
+        memory: Arc<Memory>,
+        tls: Option<Arc<Tls>>,
+    ) -> Self {
+        let state = Arc::new(ServerState::new(options, memory, tls, shards.count()));
         for shard in 0..shards.count() {
             let server = Arc::downgrade(&state);
             let end = async move |context: ShardContext| context.at_stop(server, ServerState::begin_stop);
@@ -112,8 +119,10 @@ impl Server {
 
     /// What is served, where, and to whom.
     pub fn status(&self) -> ServerStatus {
-        let addresses =
-            self.state.listeners.lock().iter().map(|listener| listener.address.to_string()).collect();
+        let encrypted = self.state.tls_mode() == TlsMode::Require;
+        let listeners = self.state.listeners.lock();
+        let addresses = listeners.iter().map(|listener| listener.address.uri(encrypted)).collect();
+        drop(listeners);
         let (exports, connections) = self.state.status();
         ServerStatus { addresses, exports, connections }
     }

@@ -7,6 +7,8 @@ use super::admission::{self, Held, Peer, Verdict};
 use super::connection::{Connection, ConnectionStatus, Counts, Signal, Totals};
 use super::exports::{Export, ExportOptions, Exports};
 use super::memory::{Memory, SHARE_BYTES};
+use super::negotiate::TlsMode;
+use super::tls::Tls;
 use super::transmission::Limits;
 use super::watch::TimeLimits;
 use crate::machine::MemoryLimit;
@@ -106,13 +108,21 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
+impl Address {
+    /// As an NBD URI, without an export's name; of a server that requires TLS, `encrypted`.
+    pub fn uri(&self, encrypted: bool) -> String {
+        let scheme = if encrypted { "nbds" } else { "nbd" };
+        match self {
+            Address::Unix(path) => format!("{scheme}+unix:///?socket={}", path.display()),
+            Address::Tcp(address) => format!("{scheme}://{address}"),
+        }
+    }
+}
+
 impl std::fmt::Display for Address {
     /// As an NBD URI, without an export's name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
-            Address::Tcp(address) => write!(f, "nbd://{address}"),
-        }
+        f.write_str(&self.uri(false))
     }
 }
 
@@ -159,6 +169,8 @@ pub(super) struct Listener {
 /// The state of a server, as its listeners, connections and owner share it.
 pub(super) struct ServerState {
     pub options: ServerOptions,
+    /// With what clients may encrypt.
+    pub tls: Option<Arc<Tls>>,
     pub exports: Exports,
     /// What the requests of all connections hold.
     pub memory: Arc<Memory>,
@@ -249,9 +261,10 @@ impl Drop for ConnectionGuard {
 
 impl ServerState {
     /// A server without exports and listeners.
-    pub fn new(options: ServerOptions, memory: Arc<Memory>, shards: usize) -> Self {
+    pub fn new(options: ServerOptions, memory: Arc<Memory>, tls: Option<Arc<Tls>>, shards: usize) -> Self {
         ServerState {
             options,
+            tls,
             exports: Exports::default(),
             memory,
             stopping: AtomicBool::new(false),
@@ -259,6 +272,10 @@ impl ServerState {
             open: Mutex::new(Open { by_shard: vec![0; shards], ..Open::default() }),
             ended: Condvar::new(),
         }
+    }
+
+    pub fn tls_mode(&self) -> TlsMode {
+        self.tls.as_ref().map_or(TlsMode::Off, |tls| tls.mode())
     }
 
     /// Stops listening and asks every connection to stop.
@@ -299,6 +316,7 @@ impl ServerState {
             peer: name,
             shard,
             opened: Instant::now(),
+            encrypted: AtomicBool::new(false),
             counts: Counts::default(),
             stop: Signal::default(),
         });

@@ -22,7 +22,6 @@ use engine::volume::{Volume, ZeroFlags};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -39,6 +38,7 @@ use super::watch::{ConnectionState, Lifecycle};
 use crate::receiver::{Receiver, STAGING_BYTES};
 use crate::ring::Ring;
 use crate::shard::ShardContext;
+use crate::wire::Wire;
 
 /// Longest payload of a refused write that is read and thrown away to keep the connection.
 const SKIPPED_PAYLOAD_BYTES_MAX: u32 = 4 * REQUEST_BYTES_MAX;
@@ -65,10 +65,10 @@ pub struct Limits {
 }
 
 /// A connection whose handshake is done, and what it agreed on.
-pub(super) struct Link {
+pub(super) struct Link<W> {
     pub shard: ShardContext,
-    pub socket: Rc<OwnedFd>,
-    pub incoming: Incoming,
+    pub wire: W,
+    pub incoming: Incoming<W>,
     pub info: ExportInfo,
     pub agreed: Agreed,
     pub connection: Arc<Connection>,
@@ -89,8 +89,11 @@ struct Session<V> {
 }
 
 /// Serves a volume to a client that has chosen it, until the client leaves or is asked to.
-pub(super) async fn serve_volume<V: Volume>(volume: Rc<V>, link: Link) -> Result<(), ReceiveError> {
-    let Link { shard, socket, mut incoming, info, agreed, connection, lifecycle, limits, .. } = link;
+pub(super) async fn serve_volume<V: Volume, W: Wire>(
+    volume: Rc<V>,
+    link: Link<W>,
+) -> Result<(), ReceiveError> {
+    let Link { shard, wire, mut incoming, info, agreed, connection, lifecycle, limits, .. } = link;
     let holds = Holds {
         memory: link.memory,
         bytes: Cell::default(),
@@ -98,7 +101,7 @@ pub(super) async fn serve_volume<V: Volume>(volume: Rc<V>, link: Link) -> Result
         limit: link.memory_limit,
     };
     let outgoing = Outgoing::new(agreed.structured, limits, holds, Arc::clone(&connection));
-    shard.executor.spawn(send(Rc::clone(&outgoing), shard.clone(), socket, connection.id));
+    shard.executor.spawn(send(Rc::clone(&outgoing), shard.clone(), wire, connection.id));
     let rules = Rules {
         size_bytes: info.size_bytes,
         block_bytes: info.block_bytes,
@@ -119,10 +122,10 @@ pub(super) async fn serve_volume<V: Volume>(volume: Rc<V>, link: Link) -> Result
 }
 
 /// Reads requests and starts them, until the client leaves.
-async fn serve_requests<V: Volume>(
+async fn serve_requests<V: Volume, W: Wire>(
     session: &Rc<Session<V>>,
     shard: &ShardContext,
-    incoming: &mut Incoming,
+    incoming: &mut Incoming<W>,
     lifecycle: &Lifecycle,
 ) -> Result<(), ReceiveError> {
     while let Some(request) = incoming.next_request().await? {
@@ -188,11 +191,11 @@ fn held_bytes(request: &Request, command: Command) -> usize {
 }
 
 /// Answers a request that failed its check, after its payload was passed over.
-async fn refuse<V>(
+async fn refuse<V, W: Wire>(
     session: &Rc<Session<V>>,
     request: &Request,
     refusal: Refusal,
-    incoming: &mut Incoming,
+    incoming: &mut Incoming<W>,
 ) -> Result<(), ReceiveError> {
     let payload_bytes = request.payload_bytes();
     if payload_bytes > SKIPPED_PAYLOAD_BYTES_MAX {
@@ -329,14 +332,14 @@ pub enum ReceiveError {
 }
 
 /// The requests of a connection, as they come.
-pub(super) struct Incoming {
-    receiver: Receiver,
+pub(super) struct Incoming<W> {
+    receiver: Receiver<W>,
 }
 
-impl Incoming {
+impl<W: Wire> Incoming<W> {
     /// Nothing received yet.
-    pub fn new(ring: Ring, pool: &Arc<Pool>, socket: Rc<OwnedFd>) -> Self {
-        Incoming { receiver: Receiver::new(ring, pool, socket) }
+    pub fn new(wire: W, pool: &Arc<Pool>) -> Self {
+        Incoming { receiver: Receiver::new(wire, pool) }
     }
 
     /// What was received and not consumed.
@@ -562,28 +565,24 @@ impl Outgoing {
 }
 
 /// The task that sends replies.
-async fn send(outgoing: Rc<Outgoing>, shard: ShardContext, socket: Rc<OwnedFd>, connection: u64) {
-    let sent = send_replies(outgoing, shard.ring, shard.pool, Rc::clone(&socket)).await;
+async fn send<W: Wire>(outgoing: Rc<Outgoing>, shard: ShardContext, wire: W, connection: u64) {
+    let sent = send_replies(outgoing, shard.pool, &wire).await;
     if let Err(error) = sent {
         tracing::debug!(connection, %error, "replies cannot be sent");
         // Ends the receive that the reading task waits in.
-        let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+        return wire.shut_down();
     }
+    wire.finish().await;
 }
 
 /// Sends replies as they become ready until [`Outbox::finish`], or until an error: then it gives up the replies that are
 /// left and those to come.
-async fn send_replies(
-    outgoing: Rc<Outgoing>,
-    ring: Ring,
-    pool: Arc<Pool>,
-    socket: Rc<OwnedFd>,
-) -> io::Result<()> {
+async fn send_replies(outgoing: Rc<Outgoing>, pool: Arc<Pool>, wire: &impl Wire) -> io::Result<()> {
     let mut batch = Vec::new();
     while outgoing.ready.wait().await {
         let most = (SEND_REPLIES_MAX, SEND_BYTES);
         outgoing.ready.take_batch(&mut batch, most, |reply| reply.data.len());
-        let sent = ring.send_all(&socket, gather(&mut batch, outgoing.structured, &pool)).await;
+        let sent = wire.send_all(gather(&mut batch, outgoing.structured, &pool)).await;
         let held = batch.iter().map(|reply| reply.held_bytes).sum();
         outgoing.release(batch.len(), held);
         batch.clear();

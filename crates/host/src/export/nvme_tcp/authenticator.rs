@@ -9,7 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::collections::BTreeMap;
 use std::io;
 
-use super::keeper::Keeper;
+use crate::keeper::Keeper;
 
 /// Secrets of DH-HMAC-CHAP.
 #[derive(Clone, Debug, Default)]

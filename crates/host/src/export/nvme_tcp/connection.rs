@@ -36,6 +36,7 @@ use super::server_state::Shared;
 use super::subsystems::Entry;
 use crate::receiver::Receiver;
 use crate::shard::ShardContext;
+use crate::wire::PlainWire;
 
 /// Bytes of the data of Connect.
 const CONNECT_BYTES: u32 = 1024;
@@ -68,7 +69,8 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
     let beginning = Rc::clone(&commands);
     link.set_begin(move |slot| beginning.begin(slot));
     shard.executor.spawn(send(Rc::clone(&link), shard.clone(), Rc::clone(&socket)));
-    let receiver = Receiver::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
+    let wire = PlainWire { ring: shard.ring.clone(), socket: Rc::clone(&socket) };
+    let receiver = Receiver::new(wire, &shard.pool);
     let mut connection = Connection {
         shared: Arc::clone(&shared),
         shard,

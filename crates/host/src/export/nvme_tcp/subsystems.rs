@@ -22,12 +22,12 @@ use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
 use super::fabric::attach::Attaches;
 use super::fabric::peers::Peers;
 use super::hearers::Hearers;
-use super::keeper::Keeper;
 use super::namespace::Source;
 use super::reservation_file::{KeptReservations, ReservationFile};
 use super::running::Queues;
 use crate::call::Call;
 use crate::device::nvme_tcp::RemoteOptions;
+use crate::keeper::Keeper;
 use crate::shard::{Handle, ShardContext};
 
 /// I/O queues of a controller.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::array::assemble::Filter;
+use host::export::nbd::Tls;
 use host::killed_server::when_free;
 use layout::md_superblock::display_uuid;
 
@@ -25,6 +26,7 @@ use crate::status::ArrayStatus;
 pub struct ToServe {
     arguments: ServeArguments,
     nvme_tcp: Option<NvmeTcpOptions>,
+    tls: Option<Arc<Tls>>,
     chosen: Picked,
     members: Attachment,
     /// What an operator should know before.
@@ -38,7 +40,7 @@ impl ToServe {
     /// Options that are not for it, or why it does not start. Nothing was written.
     pub fn choose(arguments: &ServeArguments) -> Result<Self, Failure> {
         check_options(arguments)?;
-        let nvme_tcp = nvme_tcp(arguments)?;
+        let (nvme_tcp, tls) = (nvme_tcp(arguments)?, arguments.tls.read()?);
         check_places(arguments, nvme_tcp.as_ref())?;
         let members = remote::attach(&arguments.choice.members, arguments.run)?;
         let mut arguments = arguments.clone();
@@ -52,7 +54,7 @@ impl ToServe {
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        Ok(ToServe { arguments, nvme_tcp, chosen, members, warnings })
+        Ok(ToServe { arguments, nvme_tcp, tls, chosen, members, warnings })
     }
 
     /// Its name, without the host's.
@@ -100,10 +102,10 @@ impl ToServe {
     /// # Errors
     /// Why it does not start.
     pub fn start(self, process: &Process, control: &Path, hear: Hearer) -> Result<Arc<Controlled>, Failure> {
-        let ToServe { arguments, nvme_tcp, chosen, members: Attachment { attached, absent }, .. } = self;
+        let ToServe { arguments, nvme_tcp, tls, chosen, members: Attachment { attached, absent }, .. } = self;
         let (uuid, name) = (chosen.set_uuid(), chosen.name().to_owned());
         let filter = Filter { set_uuid: Some(uuid), name: None, force: arguments.choice.force };
-        let options = options(&arguments, nvme_tcp, &name, (control, process));
+        let options = options(&arguments, nvme_tcp, tls, &name, (control, process));
         let again = || Picked::decide(&arguments.choice, &filter).map(Picked::with_absolute_paths);
         let (chosen, serving) = start_when_free(chosen.with_absolute_paths(), &options, process, again)?;
         drop(attached); // the array has those that it uses

@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
 use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
+use host::export::nbd::Tls;
 use host::killed_server::when_free;
 use host::machine::{MemoryLimit, check_memory};
 use host::socket::listen_tcp;
@@ -61,6 +63,7 @@ pub fn check_places(arguments: &ServeArguments, nvme_tcp: Option<&NvmeTcpOptions
 pub fn options(
     arguments: &ServeArguments,
     nvme_tcp: Option<NvmeTcpOptions>,
+    tls: Option<Arc<Tls>>,
     name: &str,
     (control, process): (&Path, &Process),
 ) -> ServeOptions {
@@ -68,9 +71,10 @@ pub fn options(
     if unix.is_empty() && arguments.tcp.is_empty() && nvme_tcp.is_none() && arguments.ublk.is_none() {
         unix.push(control.with_file_name(format!("{}.nbd", file_name(name))));
     }
-    for address in arguments.tcp.iter().filter(|address| !address.ip().is_loopback()) {
+    let far = arguments.tcp.iter().filter(|address| !address.ip().is_loopback());
+    for (address, reason) in far.zip(arguments.tls.openness().iter().cycle()) {
         tracing::warn!(
-            "{address}: NBD has no passwords; every host that reaches this address can read and write the array"
+            "{address}: {reason}; every host that reaches this address can read and write the array"
         );
     }
     ServeOptions {
@@ -89,6 +93,7 @@ pub fn options(
         zero_copy: !arguments.no_zero_copy,
         unix,
         tcp: arguments.tcp.clone(),
+        tls,
         nvme_tcp,
         ublk: arguments.ublk,
         export_name: arguments.export_name.clone().unwrap_or_else(|| name.to_owned()),
@@ -208,6 +213,7 @@ pub fn quiet_options() -> ServeOptions {
         zero_copy: true,
         unix: Vec::new(),
         tcp: Vec::new(),
+        tls: None,
         nvme_tcp: None,
         ublk: None,
         export_name: String::new(),

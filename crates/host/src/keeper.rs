@@ -1,5 +1,5 @@
-//! A thread for what takes longer than a shard may: it changes the reservations of a subsystem, one change after the other, and
-//! waits for the disk; another one computes the proofs of hosts.
+//! A thread for what takes longer than a shard may. One changes the reservations of an NVMe/TCP subsystem, one change after the
+//! other, and waits for the disk; another computes the proofs of hosts; another makes the handshakes of TLS.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -9,7 +9,7 @@ use crate::call::{Call, Reply};
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The way to the thread, which ends when this is dropped.
-pub(super) struct Keeper {
+pub(crate) struct Keeper {
     jobs: Sender<Job>,
 }
 
