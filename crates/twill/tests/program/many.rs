@@ -355,42 +355,47 @@ fn arrays_come_and_go_while_others_are_written_and_all_are_back_after_a_kill() {
     daemon.stop();
 }
 
+fn uuid(world: &World, array: usize) -> String {
+    let examined = run(world, &["examine", "--json", &format!("d/a{array}-m0")]).succeeds().json();
+    examined["members"][0]["superblock"]["array_uuid"].as_str().expect("a UUID").to_owned()
+}
+
+/// A configuration of arrays whose members are in the folder `d`.
+fn configure(world: &World, text: &str) {
+    let folder = world.path("d");
+    let defaults = format!("[defaults]\nscan = [{folder:?}]\nread-only = true\nwait-members = 0\n\n");
+    fs::write(world.path("twill.toml"), defaults + text).expect("written");
+}
+
+const CONFIGURED: [&str; 4] = ["--config", "twill.toml", "--shards", "2"];
+
 #[test]
 fn the_configuration_says_which_arrays_are_served_and_how() {
     let world = World::new();
     make(&world, 4);
-    let uuid = |array: usize| {
-        let examined = run(&world, &["examine", "--json", &format!("d/a{array}-m0")]).succeeds().json();
-        examined["members"][0]["superblock"]["array_uuid"].as_str().expect("a UUID").to_owned()
-    };
-    let folder = world.path("d");
-    let hidden = world.path("hidden");
+    let (folder, hidden) = (world.path("d"), world.path("hidden"));
     fs::create_dir(&hidden).expect("a folder");
-    for member in 0..2 {
-        fs::rename(folder.join(format!("a2-m{member}")), hidden.join(format!("a2-m{member}")))
-            .expect("moved");
+    let late = ["a2-m0", "a2-m1"];
+    for member in late {
+        fs::rename(folder.join(member), hidden.join(member)).expect("moved");
     }
-    let config = format!(
-        "[defaults]\nscan = [{folder:?}]\nread-only = true\nwait-members = 0\n\n[array.a0]\nread-only = false\n\
-         unix = [{:?}]\nexport-name = \"first\"\n\n[array.\"{}\"]\nshards = 1\n\n[array.a2]\n",
-        world.path("first.nbd"),
-        uuid(1)
+    let first = world.path("first.nbd");
+    configure(
+        &world,
+        &format!(
+            "[array.a0]\nread-only = false\nunix = [{first:?}]\nexport-name = \"first\"\n\n\
+             [array.\"{}\"]\nshards = 1\n\n[array.a2]\n",
+            uuid(&world, 1)
+        ),
     );
-    let metrics = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a port");
-    let config = config.replace("export-name", &format!("metrics = \"{metrics}\"\nexport-name"));
-    fs::write(world.path("twill.toml"), config).expect("written");
-    let mut daemon = Daemon::start(&world, &["--config", "twill.toml", "--shards", "2"]);
-    let names: Vec<&str> = daemon.announcement["arrays"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|array| array["name"].as_str())
-        .collect();
+    let mut daemon = Daemon::start(&world, &CONFIGURED);
+    let served = daemon.announcement["arrays"].as_array().expect("a list");
+    let names: Vec<&str> = served.iter().filter_map(|array| array["name"].as_str()).collect();
     assert_eq!(names, ["a0", "a1"], "a3 is not listed");
     assert_eq!(daemon.announcement["not_served"][0]["member"], "a2", "{:#}", daemon.announcement);
-    let mut first = Client::connect(&world.path("first.nbd")).expect("served");
-    assert_eq!(first.write(0, &block(1), 0).unwrap(), 0);
-    drop(first);
+    let mut client = Client::connect(&first).expect("served");
+    assert_eq!(client.write(0, &block(1), 0).unwrap(), 0);
+    drop(client);
     let a1 = run(&world, &["status", "--json", "a1"]).succeeds().json();
     assert_eq!((&a1["arrays"][0]["read_only"], &a1["arrays"][0]["shards"]), (&true.into(), &1.into()));
     // The one that did not start is told by every command, and by the monitor.
@@ -402,15 +407,26 @@ fn the_configuration_says_which_arrays_are_served_and_how() {
     let monitor = run(&world, &["monitor", "--once"]).succeeds();
     assert!(monitor.stdout.contains("a2 is not served: the array does not start"), "{monitor:?}");
     // Its members come late.
-    for member in 0..2 {
-        fs::rename(hidden.join(format!("a2-m{member}")), folder.join(format!("a2-m{member}")))
-            .expect("moved");
+    for member in late {
+        fs::rename(hidden.join(member), folder.join(member)).expect("moved");
     }
     let start = Instant::now();
     while run(&world, &["status", "a2"]).code != 0 {
         assert!(start.elapsed() < PATIENCE, "it is not tried again: {}", daemon.log());
         thread::sleep(Duration::from_millis(100));
     }
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), Some(0), "in the end all were served: {}", daemon.log());
+}
+
+#[test]
+fn a_configuration_that_has_changed_counts_from_the_next_start_on() {
+    let world = World::new();
+    make(&world, 2);
+    let metrics = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a port");
+    let text = format!("[array.a0]\nmetrics = \"{metrics}\"\n");
+    configure(&world, &text);
+    let daemon = Daemon::start(&world, &CONFIGURED);
     // What an array had is free when it has stopped, the address of its metrics too.
     for _ in 0..2 {
         let mut page = String::new();
@@ -426,32 +442,36 @@ fn the_configuration_says_which_arrays_are_served_and_how() {
         }
         run(&world, &["start", "a0"]).succeeds();
     }
-    // The file is read anew, and what it says of an array counts from its next start on.
-    let mut changed = fs::read_to_string(world.path("twill.toml")).expect("readable");
-    changed += "read-only = false\n[array.a3]\n";
-    fs::write(world.path("twill.toml"), &changed).expect("written");
+    let text = text + "read-only = false\n[array.a1]\n";
+    configure(&world, &text);
     let all = run(&world, &["start", "--all", "--json"]).succeeds().json();
-    assert_eq!(all["arrays"][0]["name"], "a3", "{all:#}");
-    run(&world, &["stop", "a2"]).succeeds();
-    run(&world, &["start", "a2"]).succeeds();
-    let a2 = run(&world, &["status", "--json", "a2"]).succeeds().json();
-    assert_eq!(a2["arrays"][0]["read_only"], false);
-    fs::write(world.path("twill.toml"), changed + "shard = 1\n").expect("written");
+    let started = all["arrays"].as_array().expect("a list");
+    assert_eq!((started.len(), &started[0]["name"]), (1, &"a1".into()), "{all:#}");
+    let is_read_only =
+        || run(&world, &["status", "--json", "a0"]).succeeds().json()["arrays"][0]["read_only"].clone();
+    assert_eq!(is_read_only(), true);
+    run(&world, &["stop", "a0"]).succeeds();
+    run(&world, &["start", "a0"]).succeeds();
+    assert_eq!(is_read_only(), false);
+    configure(&world, &(text + "shard = 1\n"));
     let said = run(&world, &["start", "--all"]).fails(2);
-    let line = format!(
-        "{}:18: twill serve has no option shard; is shards meant?",
-        world.path("twill.toml").display()
-    );
+    let file = world.path("twill.toml");
+    let line = format!("{}:10: twill serve has no option shard; is shards meant?", file.display());
     assert!(said.stderr.contains(&line), "{said:?}");
     prompt(&world, &["status", "a0"]);
-    daemon.signal(Signal::TERM);
-    assert_eq!(daemon.end(), Some(0), "in the end all were served: {}", daemon.log());
+    daemon.stop();
 }
 
 #[test]
 fn a_start_that_failed_is_told_by_the_exit_code_at_the_end() {
     let world = World::new();
     make(&world, 2);
+    // One array under two names is served once.
+    configure(&world, &format!("[array.a0]\n[array.\"{}\"]\n", uuid(&world, 0)));
+    let mut daemon = Daemon::start(&world, &CONFIGURED);
+    assert_eq!(daemon.announcement["arrays"].as_array().map(Vec::len), Some(1), "{:#}", daemon.announcement);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(), Some(9), "{}", daemon.log());
     for member in 0..2 {
         fs::remove_file(world.path(&format!("d/a1-m{member}"))).expect("removed");
     }

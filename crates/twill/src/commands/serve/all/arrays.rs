@@ -227,8 +227,7 @@ impl Arrays {
         place.answer_at(&provisional(wanted)?)?;
         check_digests(&wanted.arguments)?;
         let to_serve = ToServe::choose(&wanted.arguments)?;
-        place.is_called(to_serve.name(), to_serve.set_uuid());
-        self.check_alone(place)?;
+        self.claim(place, to_serve.name(), to_serve.set_uuid())?;
         let control = to_serve.control()?;
         place.answer_at(&control).map_err(|failure| to_serve.is_served_already(failure, &control))?;
         let warnings = to_serve.warnings.clone();
@@ -247,18 +246,18 @@ impl Arrays {
         Ok(())
     }
 
-    /// Refuses an array that has another place.
-    fn check_alone(&self, place: &Arc<Place>) -> Result<(), Failure> {
-        let is_other = |other: &&Arc<Place>| {
-            !Arc::ptr_eq(other, place) && other.uuid() == place.uuid() && !other.is_over()
-        };
+    /// The array has this place from now on, if it has no other.
+    fn claim(&self, place: &Arc<Place>, name: &str, uuid: [u8; 16]) -> Result<(), Failure> {
         let mut places = self.places.lock();
-        let Some(other) = places.iter().find(is_other).cloned() else { return Ok(()) };
-        if !other.is_not_served() {
-            return Err(is_there(&other.name()));
+        let is_other = |other: &&Arc<Place>| !Arc::ptr_eq(other, place) && other.uuid() == Some(uuid);
+        for other in places.iter().filter(is_other) {
+            if !other.is_not_served() {
+                return Err(is_there(&other.name()));
+            }
+            other.end(None);
         }
-        other.end(None);
         places.retain(|place| !place.is_forgotten());
+        place.is_called(name, uuid);
         Ok(())
     }
 }

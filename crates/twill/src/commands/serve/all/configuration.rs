@@ -72,11 +72,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn document(&mut self, document: &DeTable<'_>) {
+        // First, wherever it stands: it is a part of what every array has.
+        if let Some(DeValue::Table(table)) = document.get("defaults").map(Spanned::get_ref) {
+            self.configuration.defaults = self.settings(table, Place::Defaults);
+        }
         for (name, value) in in_order(document) {
             match (name.get_ref().as_ref(), value.get_ref()) {
-                ("defaults", DeValue::Table(table)) => {
-                    self.configuration.defaults = self.settings(table, Place::Defaults);
-                }
+                ("defaults", DeValue::Table(_)) => {}
                 ("array", DeValue::Table(arrays)) => {
                     for (key, value) in in_order(arrays) {
                         self.array(key, value);
@@ -259,6 +261,10 @@ mod tests {
             ("[array.store]\n\nre-add = \n", vec!["twill.toml:3: "]),
             (
                 "[array.store]\nno-degraded = true\nrun = true\n",
+                vec!["twill.toml:1: the argument '--no-degraded' cannot be used with '--run'"],
+            ),
+            (
+                "[array.store]\nno-degraded = true\n\n[defaults]\nrun = true\n",
                 vec!["twill.toml:1: the argument '--no-degraded' cannot be used with '--run'"],
             ),
             (

@@ -193,11 +193,6 @@ impl Place {
         }
     }
 
-    /// Whether the array was stopped or taken out.
-    pub fn is_over(&self) -> bool {
-        matches!(self.inner.lock().state, State::Over(_))
-    }
-
     /// Whether nothing more is to be said of it.
     pub fn is_forgotten(&self) -> bool {
         matches!(self.inner.lock().state, State::Over(None))
