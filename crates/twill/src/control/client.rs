@@ -12,10 +12,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::folders::{file_name, folders};
-use super::identity::Identity;
+use super::identity::{Identity, ServedState};
 use super::protocol::{LINE_BYTES_MAX, Request, Response};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::status::ArrayStatus;
 
 /// How long a server may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -217,7 +218,7 @@ fn called(all: &[(String, PathBuf)], word: &str) -> Option<PathBuf> {
 
 /// Whether the array at a socket has this UUID, this block device, or this member. A server that hangs has none of them.
 fn is_called(socket: &Path, word: &str) -> bool {
-    let Ok(found) = Client::ask_briefly::<Identity>(socket, "ping") else { return false };
+    let Some(found) = identity(socket) else { return false };
     let digits = |text: &str| text.replace([':', '-'], "").to_lowercase();
     if !found.uuid.is_empty() && digits(&found.uuid) == digits(word) {
         return true;
@@ -225,6 +226,23 @@ fn is_called(socket: &Path, word: &str) -> bool {
     let path = fs::canonicalize(word).ok();
     let is_it = |device: &String| device == word || path.is_some() && fs::canonicalize(device).ok() == path;
     found.devices.iter().any(is_it)
+}
+
+/// What a server calls its array by. One of an earlier version says it only with the status.
+fn identity(socket: &Path) -> Option<Identity> {
+    let found: Identity = Client::ask_briefly(socket, "ping").ok()?;
+    if !found.uuid.is_empty() || found.state != ServedState::Served {
+        return Some(found);
+    }
+    let status: ArrayStatus = Client::ask_briefly(socket, "status").ok()?;
+    let device = status.block_device.map(|device| device.path);
+    let members = status.members.into_iter().filter_map(|member| member.path);
+    Some(Identity {
+        name: status.name,
+        uuid: status.uuid,
+        devices: device.into_iter().chain(members).collect(),
+        ..found
+    })
 }
 
 /// An array that is served, and what its server answered.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::nbd::{Client, FUA};
 use crate::targets::Target;
@@ -513,6 +513,38 @@ fn a_configuration_that_is_wrong_is_refused_with_its_lines() {
     for words in [&["start", "a0"][..], &["serve", "--join", "--scan", "d"]] {
         world.refused::<&str>(8, &["twill serve --all is not running"], words, &[]);
         assert!(world.names_next_step(words));
+    }
+}
+
+/// It says only with the status which array it has.
+#[test]
+fn a_server_of_an_earlier_version_is_found_by_any_name() {
+    let world = World::new();
+    make(&world, 1);
+    let daemon = Daemon::start(&world, &["--scan", "d", "--shards", "1"]);
+    let mut status = run(&world, &["detail", "--json", "a0"]).succeeds().json();
+    daemon.stop();
+    status["name"] = "old".into();
+    let listener = UnixListener::bind(world.path("run/old.sock")).expect("a socket");
+    let answering = status.clone();
+    thread::spawn(move || {
+        for mut caller in listener.incoming().flatten() {
+            let mut line = String::new();
+            while BufReader::new(&caller).read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                let call: Value = serde_json::from_str(&line).expect("JSON");
+                let result = match call["method"].as_str() {
+                    Some("ping") => json!({ "version": "0.1.0", "pid": 1 }),
+                    _ => answering.clone(),
+                };
+                let answer = json!({ "jsonrpc": "2.0", "id": call["id"], "result": result });
+                writeln!(caller, "{answer}").expect("written");
+                line.clear();
+            }
+        }
+    });
+    for word in ["old", status["uuid"].as_str().expect("a UUID"), "d/a0-m2"] {
+        let found = run(&world, &["detail", "--json", word]).succeeds().json();
+        assert_eq!(found["name"], "old", "{word}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The arrays of a process that serves many. Each is started on a thread of its own: one that hangs holds up no other.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -227,8 +227,8 @@ impl Arrays {
         place.answer_at(&provisional(wanted)?)?;
         check_digests(&wanted.arguments)?;
         let to_serve = ToServe::choose(&wanted.arguments)?;
-        self.claim(place, to_serve.name(), to_serve.set_uuid())?;
         let control = to_serve.control()?;
+        self.claim(place, (to_serve.name(), to_serve.set_uuid()), &control)?;
         place.answer_at(&control).map_err(|failure| to_serve.is_served_already(failure, &control))?;
         let warnings = to_serve.warnings.clone();
         let hearer = Arc::downgrade(place);
@@ -246,8 +246,14 @@ impl Arrays {
         Ok(())
     }
 
-    /// The array has this place from now on, if it has no other.
-    fn claim(&self, place: &Arc<Place>, name: &str, uuid: [u8; 16]) -> Result<(), Failure> {
+    /// The array has this place from now on, if it has no other, and this control socket, if only one whose members are not found has
+    /// it: that may be the same array under another name.
+    fn claim(
+        &self,
+        place: &Arc<Place>,
+        (name, uuid): (&str, [u8; 16]),
+        control: &Path,
+    ) -> Result<(), Failure> {
         let mut places = self.places.lock();
         let is_other = |other: &&Arc<Place>| !Arc::ptr_eq(other, place) && other.uuid() == Some(uuid);
         for other in places.iter().filter(is_other) {
@@ -258,6 +264,7 @@ impl Arrays {
         }
         places.retain(|place| !place.is_forgotten());
         place.is_called(name, uuid);
+        places.iter().filter(|other| !Arc::ptr_eq(other, place)).for_each(|other| other.give_way(control));
         Ok(())
     }
 }

@@ -110,6 +110,15 @@ impl Place {
         Ok(())
     }
 
+    /// Leaves a control socket to an array whose members are found, if those of this one are not.
+    pub fn give_way(&self, control: &Path) {
+        let mut inner = self.inner.lock();
+        let has_it = inner.server.as_ref().is_some_and(|server| server.path() == control);
+        let server = if has_it && inner.uuid.is_none() { inner.server.take() } else { None };
+        drop(inner);
+        drop(server);
+    }
+
     /// Clients are served.
     pub fn serves(&self, controlled: Arc<Controlled>, announcement: Announcement) {
         self.change(State::Served { controlled, announcement });
