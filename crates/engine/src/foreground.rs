@@ -80,6 +80,12 @@ impl Latencies {
         counts
     }
 
+    /// Exclusive upper bound in nanoseconds, and count, of each bucket that has any: differences give percentiles.
+    pub fn by_bucket(&self) -> Vec<(u64, u64)> {
+        let filled = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        filled.map(|(bucket, count)| (upper_ns(bucket), *count)).collect()
+    }
+
     /// Requests and their 99th percentile since `before`.
     pub fn since(&self, before: &Latencies) -> (u64, u64) {
         let old = |bucket: usize| before.0.get(bucket).copied().unwrap_or(0);

@@ -17,6 +17,7 @@ use crate::commands::correct_size::CorrectSizeArguments;
 use crate::commands::monitor::MonitorArguments;
 use crate::commands::pages::{CompletionsArguments, ManPagesArguments};
 use crate::commands::rename::RenameArguments;
+use crate::commands::top::TopArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
 use crate::remote_arguments::Fabric;
@@ -143,6 +144,8 @@ pub enum Command {
     Discover(DiscoverArguments),
     /// Say in a few lines how a served array is.
     Status(StatusArguments),
+    /// Show served arrays live: members with their speed, latency, progress, events, what to do next.
+    Top(TopArguments),
     /// Say all about a served array, as mdadm --detail does.
     Detail(ServedArguments),
     /// Say what a member's superblock says, as mdadm --examine does.

@@ -12,6 +12,7 @@ mod counted;
 mod exit;
 mod failure;
 mod logging;
+mod overview;
 mod own_files;
 mod phrasebook;
 mod plain;
@@ -34,7 +35,7 @@ use clap::CommandFactory as _;
 use commands::output::{Output, report};
 use commands::{
     assemble, bench, correct_size, create, discover, doubt, events, examine, fabric, list, members, monitor,
-    pages, rename, scrub, serve, ssdsim, status as show, target, zero_superblock, zones,
+    pages, rename, scrub, serve, ssdsim, status as show, target, top, zero_superblock, zones,
 };
 use exit::ExitKind;
 use failure::Failure;
@@ -76,6 +77,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Start(arguments) => serve::start::run(arguments, output),
         Command::Stop(arguments) => members::stop(arguments, output),
         Command::Status(arguments) => show::run(arguments, output),
+        Command::Top(arguments) => top::run(arguments, output),
         Command::Detail(arguments) => show::detail(arguments, output),
         Command::Examine(arguments) => examine::run(arguments, output),
         Command::List(arguments) => list::run(arguments, output),

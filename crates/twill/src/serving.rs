@@ -42,6 +42,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::overview::{self, Overview};
 use crate::status::ArrayStatus;
 use crate::words::status::state;
 pub use clock::{now_unix_ms, now_unix_s};
@@ -115,10 +116,11 @@ impl Serving {
         self.exports.device_path().into_iter().chain(devices).collect()
     }
 
-    /// Measures from now on how long requests take.
+    /// Measures from now on how long requests take, and what goes to each member.
     pub fn show_latencies(&self) {
         if let ServedArray::InPlace(array) = &self.array {
             array.host.shared.foreground.show();
+            array.host.shared.loads.show();
         }
     }
 
@@ -133,6 +135,14 @@ impl Serving {
     /// Events after the one with number `since`.
     pub fn events(&self, since: u64) -> Vec<Value> {
         self.log.since(since)
+    }
+
+    /// What people watch. It is measured from now on, so the first one has no speeds.
+    pub fn overview(&self) -> Overview {
+        self.show_latencies();
+        let latencies = self.latencies().map_or_else(Vec::new, |latencies| latencies.by_bucket());
+        let events = self.log.newest(overview::EVENTS);
+        Overview::new(clock::now_unix_ms(), self.status(), latencies, events)
     }
 
     /// Finishes what is in flight, writes clean superblocks and ends. The block device is taken away before, by

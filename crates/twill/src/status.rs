@@ -222,12 +222,19 @@ pub struct MemberStatus {
     pub device_uuid: Option<String>,
     /// Size of the file or device in bytes.
     pub device_bytes: u64,
-    /// Average of recent reads; 0 if unknown: only adaptive arrays, and those that avoid slow members, measure it.
+    /// Average of recent reads; 0 if unknown: only adaptive arrays, those that avoid slow members, and those that are watched
+    /// (`--metrics`, `twill top`) measure it.
     #[serde(default)]
     pub read_latency_ns: u64,
     /// Average of recent writes, likewise.
     #[serde(default)]
     pub write_latency_ns: u64,
+    /// Bytes read there while this was measured, likewise.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// Bytes written there, likewise.
+    #[serde(default)]
+    pub write_bytes: u64,
     /// It is a file that has been deleted: what it holds is lost when the server ends.
     #[serde(default)]
     pub deleted: bool,

@@ -1,5 +1,6 @@
 //! How facts are printed for people.
 
+pub mod advice;
 pub mod clearing;
 pub mod events;
 pub mod remote;

@@ -80,7 +80,9 @@ pub trait Clock: Send + Sync {
 pub struct Loads {
     adaptive: AtomicBool,
     avoid_slow: AtomicBool,
-    /// One of the two is on.
+    /// People look at the members' speed.
+    is_shown: AtomicBool,
+    /// One of the three is on.
     counting: AtomicBool,
     /// No resync is due: reconstruction returns what the member holds.
     parity_agrees: AtomicBool,
@@ -109,7 +111,12 @@ struct Counts {
     read_at_ns: AtomicU64,
     /// Since when the member has had operations in flight and completed none.
     silent_since_ns: AtomicU64,
+    /// Bytes of reads, and of writes, that were started.
+    read_bytes: AtomicU64,
+    write_bytes: AtomicU64,
 }
+
+const _: () = assert!(size_of::<Counts>() == 64, "one line of memory for each shard and member");
 
 /// The latency of a member, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,6 +138,7 @@ impl Loads {
         Loads {
             adaptive: AtomicBool::new(false),
             avoid_slow: AtomicBool::new(false),
+            is_shown: AtomicBool::new(false),
             counting: AtomicBool::new(false),
             parity_agrees: AtomicBool::new(false),
             clock: OnceLock::new(),
@@ -176,8 +184,21 @@ impl Loads {
         self.avoid_slow.load(Relaxed)
     }
 
+    /// Operations are counted from now on, for people to see.
+    pub fn show(&self) {
+        self.is_shown.store(true, Relaxed);
+        self.update_counting();
+    }
+
     fn update_counting(&self) {
-        self.counting.store(self.adaptive.load(Relaxed) || self.avoid_slow(), Relaxed);
+        let wanted = self.adaptive.load(Relaxed) || self.avoid_slow() || self.is_shown.load(Relaxed);
+        self.counting.store(wanted, Relaxed);
+    }
+
+    /// Bytes read and written at a member while operations were counted.
+    pub fn transferred(&self, slot: Slot) -> (u64, u64) {
+        let sum = |count: fn(&Counts) -> &AtomicU64| self.at(slot).map(|c| count(c).load(Relaxed)).sum();
+        (sum(|counts| &counts.read_bytes), sum(|counts| &counts.write_bytes))
     }
 
     /// The array's clock; 0 if it has none.
@@ -185,18 +206,26 @@ impl Loads {
         self.clock.get().map_or(0, |clock| clock.now_ns())
     }
 
-    /// Counts an operation at a member until it is done or dropped.
+    /// Counts an operation of `bytes` bytes at a member until it is done or dropped.
     #[inline]
-    pub(crate) fn timed<F>(&self, shard: usize, slot: Slot, kind: Kind, future: F) -> Timed<'_, F> {
+    pub(crate) fn timed<F>(
+        &self,
+        shard: usize,
+        slot: Slot,
+        (kind, bytes): (Kind, u64),
+        future: F,
+    ) -> Timed<'_, F> {
         let ticket = match self.counting.load(Relaxed) {
             false => None,
-            true => Some(self.begin(&self.shards[shard].members[slot.index()], kind)),
+            true => Some(self.begin(&self.shards[shard].members[slot.index()], kind, bytes)),
         };
         Timed { future, ticket }
     }
 
-    fn begin<'a>(&'a self, counts: &'a Counts, kind: Kind) -> Ticket<'a> {
+    fn begin<'a>(&'a self, counts: &'a Counts, kind: Kind, bytes: u64) -> Ticket<'a> {
         let started_ns = self.now_ns();
+        let moved = kind.bytes_of(counts);
+        moved.store(moved.load(Relaxed) + bytes, Relaxed);
         let in_flight = [&counts.reads, &counts.writes].map(|count| count.load(Relaxed));
         if in_flight == [0, 0] {
             counts.silent_since_ns.store(started_ns, Relaxed);
@@ -300,6 +329,13 @@ impl Kind {
         match self {
             Kind::Read => &counts.reads,
             Kind::Write => &counts.writes,
+        }
+    }
+
+    fn bytes_of(self, counts: &Counts) -> &AtomicU64 {
+        match self {
+            Kind::Read => &counts.read_bytes,
+            Kind::Write => &counts.write_bytes,
         }
     }
 }
@@ -416,8 +452,21 @@ mod tests {
         (loads, clock)
     }
 
+    #[test]
+    fn bytes_are_counted_while_people_look() {
+        let loads = Loads::new(2, 1);
+        let slot = Slot::new(0);
+        finish(loads.timed(0, slot, (Kind::Read, 4096), done()));
+        assert_eq!(loads.transferred(slot), (0, 0));
+        loads.show();
+        finish(loads.timed(0, slot, (Kind::Read, 4096), done()));
+        finish(loads.timed(1, slot, (Kind::Write, 512), done()));
+        finish(loads.timed(1, slot, (Kind::Read, 1024), done()));
+        assert_eq!(loads.transferred(slot), (5120, 512));
+    }
+
     fn take(loads: &Loads, clock: &Hand, slot: Slot, ns: u64) {
-        let timed = loads.timed(0, slot, Kind::Read, done());
+        let timed = loads.timed(0, slot, (Kind::Read, 512), done());
         clock.0.fetch_add(ns, Relaxed);
         finish(timed);
     }
@@ -425,9 +474,9 @@ mod tests {
     #[test]
     fn operations_count_over_all_shards_until_done_or_dropped() {
         let (loads, _) = loads();
-        let dropped = loads.timed(0, Slot::new(1), Kind::Read, done());
-        let finished = loads.timed(1, Slot::new(1), Kind::Read, done());
-        let write = loads.timed(1, Slot::new(1), Kind::Write, done());
+        let dropped = loads.timed(0, Slot::new(1), (Kind::Read, 512), done());
+        let finished = loads.timed(1, Slot::new(1), (Kind::Read, 512), done());
+        let write = loads.timed(1, Slot::new(1), (Kind::Write, 512), done());
         assert_eq!(
             (loads.of(Slot::new(1)).reads, loads.of(Slot::new(1)).writes, loads.of(Slot::new(0)).reads),
             (2, 1, 0)
@@ -442,9 +491,9 @@ mod tests {
     #[test]
     fn nothing_is_counted_while_no_policy_asks() {
         let (loads, _) = loads();
-        let counted = loads.timed(0, Slot::new(0), Kind::Read, done());
+        let counted = loads.timed(0, Slot::new(0), (Kind::Read, 512), done());
         loads.set_policy(UpdatePolicy::FewestReads);
-        let uncounted = loads.timed(0, Slot::new(0), Kind::Read, done());
+        let uncounted = loads.timed(0, Slot::new(0), (Kind::Read, 512), done());
         assert_eq!(loads.of(Slot::new(0)).reads, 1);
         drop((counted, uncounted)); // each by what it was when it started
         assert_eq!(loads.of(Slot::new(0)).reads, 0);
@@ -453,7 +502,7 @@ mod tests {
     #[test]
     fn service_time_is_latency_by_queue_depth() {
         let (loads, clock) = loads();
-        let queue: Vec<_> = (0..4).map(|_| loads.timed(0, Slot::new(0), Kind::Read, done())).collect();
+        let queue: Vec<_> = (0..4).map(|_| loads.timed(0, Slot::new(0), (Kind::Read, 512), done())).collect();
         for timed in queue {
             clock.0.fetch_add(100, Relaxed); // one at a time
             finish(timed);
@@ -466,12 +515,12 @@ mod tests {
     fn a_silent_member_is_stalled_and_one_that_answers_any_shard_is_not() {
         let (loads, clock) = loads();
         take(&loads, &clock, Slot::new(0), 100);
-        let waiting = loads.timed(0, Slot::new(0), Kind::Read, done());
+        let waiting = loads.timed(0, Slot::new(0), (Kind::Read, 512), done());
         clock.0.fetch_add(STALL_NS_MIN, Relaxed);
         assert_eq!(loads.of(Slot::new(0)).gc_ns, 0, "not yet");
         clock.0.fetch_add(100, Relaxed);
         assert_eq!(loads.of(Slot::new(0)).gc_ns, STALL_NS_MIN + 100);
-        let other = loads.timed(1, Slot::new(0), Kind::Read, done());
+        let other = loads.timed(1, Slot::new(0), (Kind::Read, 512), done());
         assert_eq!(loads.of(Slot::new(0)).gc_ns, 0, "another shard's has only begun");
         drop((waiting, other));
         assert_eq!(loads.of(Slot::new(0)).gc_ns, 0, "it owes nothing");

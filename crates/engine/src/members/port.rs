@@ -168,7 +168,7 @@ impl<D: Device> MemberPort<D> {
     pub(super) fn counted_read<F>(&self, read: &MemberRead, started: F) -> Timed<'_, F> {
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
-        self.loads.timed(self.shard, read.slot, Kind::Read, started)
+        self.loads.timed(self.shard, read.slot, (Kind::Read, read.bytes as u64), started)
     }
 
     /// Why a read was not started.
@@ -320,9 +320,10 @@ impl<D: Device> MemberPort<D> {
             "a write ends inside the data area: {end}"
         );
         self.counters().member_writes.add(1);
-        self.counters().member_write_bytes.add(write.data.len() as u64);
+        let bytes = write.data.len() as u64;
+        self.counters().member_write_bytes.add(bytes);
         let started = to.device.write(to.on_device(write.offset), write.data, fua);
-        self.loads.timed(self.shard, write.slot, Kind::Write, started)
+        self.loads.timed(self.shard, write.slot, (Kind::Write, bytes), started)
     }
 
     pub(crate) async fn finish_write(

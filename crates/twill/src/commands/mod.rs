@@ -21,6 +21,7 @@ pub mod serve;
 pub mod ssdsim;
 pub mod status;
 pub mod target;
+pub mod top;
 mod waiting;
 pub mod zero_superblock;
 pub mod zones;

@@ -9,6 +9,7 @@ mod ending;
 mod metrics;
 mod one;
 mod options;
+mod page;
 mod picked;
 mod remotes;
 mod signals;

@@ -89,6 +89,11 @@ impl Client {
         Ok(self)
     }
 
+    /// The control socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Calls a method and waits for its answer as long as it takes.
     ///
     /// # Errors

@@ -101,6 +101,13 @@ impl EventLog {
         self.is_failing.load(Relaxed)
     }
 
+    /// The newest events, at most `most`, the oldest of them first.
+    pub(super) fn newest(&self, most: usize) -> Vec<Value> {
+        let kept = self.kept.lock();
+        let earlier = kept.events.len().saturating_sub(most);
+        kept.events.range(earlier..).map(|event| event.value.clone()).collect()
+    }
+
     /// Events after the one with number `since`.
     pub(super) fn since(&self, since: u64) -> Vec<Value> {
         let kept = self.kept.lock();

@@ -132,7 +132,8 @@ impl Gathered<'_> {
         let slot_status = |slot: Slot| {
             let path = known.paths[slot.index()].as_ref();
             let superblock = self.kept.superblocks.get(slot.index()).and_then(Option::as_ref);
-            let latency = self.array.host.shared.loads.latency(slot);
+            let loads = &self.array.host.shared.loads;
+            let (latency, (read_bytes, write_bytes)) = (loads.latency(slot), loads.transferred(slot));
             MemberStatus {
                 slot: Some(slot),
                 path: path.map(|path| path.display().to_string()),
@@ -145,6 +146,8 @@ impl Gathered<'_> {
                 device_bytes: path.map_or(0, |path| known.bytes_of(path)),
                 read_latency_ns: latency.read_ns,
                 write_latency_ns: latency.write_ns,
+                read_bytes,
+                write_bytes,
                 deleted: false,
                 write_mostly: superblock.is_some_and(Superblock::is_write_mostly),
                 failfast: superblock.is_some_and(Superblock::is_failfast),

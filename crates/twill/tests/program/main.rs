@@ -33,6 +33,7 @@ mod service_manager;
 mod space;
 mod superblock_fields;
 mod targets;
+mod top;
 mod waiting;
 mod world;
 mod zoned;

@@ -138,3 +138,50 @@ fn a_zoned_array_has_metrics_of_its_zones() {
     assert!(!text.contains("twill_request_duration"), "requests of a zoned array are not measured: {text}");
     server.stop();
 }
+
+/// As [`page`], of a server that is called by this name.
+fn page_of(address: SocketAddr, host: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("an HTTP server");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn the_page_is_for_browsers_of_this_machine() {
+    let world = World::new();
+    let members = world.array(4);
+    let address = address();
+    let server = world.serve(&["--metrics", &address.to_string()], &members);
+    for host in ["localhost", "127.0.0.1", &address.to_string(), "[::1]:9420"] {
+        for path in ["/", "/page.css", "/page.mjs", "/page.svg", "/overview.json"] {
+            let answer = page_of(address, host, path);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{host} {path}: {answer}");
+            assert!(
+                path == "/overview.json" || answer.contains("content-security-policy: default-src 'none'")
+            );
+        }
+    }
+    // A web site elsewhere whose name was given this address.
+    for host in ["evil.example", "evil.example:9420", "localhost.evil.example", ""] {
+        let answer = page_of(address, host, "/overview.json");
+        assert!(answer.starts_with("HTTP/1.1 4") && !answer.contains("uuid"), "{host}: {answer}");
+    }
+    assert!(page_of(address, "prometheus.example", "/metrics").starts_with("HTTP/1.1 200"));
+    server.twill(&["fail", "m1"]).succeeds();
+    let answer = page_of(address, "localhost", "/overview.json");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let array = &body["arrays"][0];
+    assert_eq!(array["status"]["degraded"], true);
+    assert_eq!(array["advice"][0]["urgency"], "degraded");
+    let command = array["advice"][0]["command"].as_str().expect("a command");
+    assert!(command.contains("m1") && command.contains("twill add --array test DEVICE"), "{command}");
+    let mut events = array["events"].as_array().expect("events").iter();
+    let is_failure =
+        |event: &serde_json::Value| event["text"].as_str().expect("words").contains("member 1 failed");
+    assert!(events.any(is_failure), "{array:#}");
+    server.stop();
+}

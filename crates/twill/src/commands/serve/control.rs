@@ -18,6 +18,7 @@ use super::ending::Ending;
 use crate::control::{CallError, Handler, Identity, ServedState};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::overview::Overview;
 use crate::probe::clearing::Clearing;
 use crate::serving::take_back::Tried;
 use crate::serving::{Exports, NewLimits, Serving, Stopped};
@@ -182,6 +183,14 @@ impl Controlled {
         self.serving.read().is_none()
     }
 
+    /// What people watch.
+    ///
+    /// # Errors
+    /// [`ExitKind::NotFound`] once it is being stopped.
+    pub fn overview(&self) -> Result<Overview, Failure> {
+        self.with(|serving| Ok(serving.overview()))
+    }
+
     /// Measures from now on how long requests take.
     pub fn show_latencies(&self) {
         let _stopped = self.with(|serving| {
@@ -283,6 +292,7 @@ impl Handler for Controlled {
         match method {
             "ping" => Ok(serde_json::to_value(self.identity()).expect("plain data")),
             "status" => Ok(serde_json::to_value(self.status()?).expect("a status is plain data")),
+            "overview" => Ok(serde_json::to_value(self.overview()?).expect("plain data")),
             "events" => {
                 let EventsParams { since } = parse(params)?;
                 Ok(self.events(since)?)

@@ -1,4 +1,4 @@
-//! `serve --metrics`: the state of an array for Prometheus, and whether it serves, over HTTP.
+//! `serve --metrics`: the state of an array for Prometheus, whether it serves, and a page for a browser, over HTTP.
 //!
 //! One thread answers. What it says is gathered at each request, as for `status`, and never waited for longer than callers wait.
 
@@ -10,15 +10,14 @@ use std::{io, thread};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use engine::foreground::Latencies;
 use tokio::sync::Semaphore;
 
 use self::scrape::text;
-use super::Controlled;
+use super::{Controlled, page};
 use crate::failure::Failure;
-use crate::status::ArrayStatus;
 
 mod scrape;
 
@@ -45,6 +44,7 @@ pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
     array.show_latencies();
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
+    tracing::info!("a page for a browser is at http://{}/", listener.local_addr()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let metrics = Arc::new(Metrics { array, permits: Arc::new(Semaphore::new(AT_ONCE)) });
     let array = Arc::clone(&metrics.array);
@@ -53,7 +53,7 @@ pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
             tokio::time::sleep(LOOK).await;
         }
     };
-    let routes = Router::new().route("/metrics", get(metrics_page)).route("/health", get(health_page));
+    let routes = routes(address.ip().is_loopback());
     thread::Builder::new().name("metrics".into()).spawn(move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -66,8 +66,23 @@ pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
     Ok(())
 }
 
+fn routes(is_local: bool) -> Router<Arc<Metrics>> {
+    let page = page::paths().fold(Router::new(), |page, path| page.route(path, get(page::file)));
+    let page = page.route("/overview.json", get(overview));
+    let page = if is_local { page.route_layer(from_fn(page::only_local_names)) } else { page };
+    page.route("/metrics", get(metrics_page)).route("/health", get(health_page))
+}
+
+async fn overview(State(metrics): State<Arc<Metrics>>) -> Response {
+    match metrics.gathered(Controlled::overview).await {
+        Ok(overview) => page::answer(vec![overview]),
+        Err(words) => (StatusCode::SERVICE_UNAVAILABLE, words).into_response(),
+    }
+}
+
 async fn metrics_page(State(metrics): State<Arc<Metrics>>) -> Response {
-    match metrics.gathered().await {
+    let gather = |array: &Controlled| array.status().map(|status| (status, array.latencies()));
+    match metrics.gathered(gather).await {
         Ok((status, latencies)) => {
             ([(header::CONTENT_TYPE, OPEN_METRICS)], text(status, latencies)).into_response()
         }
@@ -77,23 +92,24 @@ async fn metrics_page(State(metrics): State<Arc<Metrics>>) -> Response {
 
 /// Whether clients are served, for a load balancer or a container: 200 also where members are missing.
 async fn health_page(State(metrics): State<Arc<Metrics>>) -> Response {
-    match metrics.gathered().await {
-        Ok((status, _)) if status.failed => {
-            (StatusCode::SERVICE_UNAVAILABLE, status.state + "\n").into_response()
-        }
-        Ok((status, _)) => (status.state + "\n").into_response(),
+    match metrics.gathered(Controlled::status).await {
+        Ok(status) if status.failed => (StatusCode::SERVICE_UNAVAILABLE, status.state + "\n").into_response(),
+        Ok(status) => (status.state + "\n").into_response(),
         Err(words) => (StatusCode::SERVICE_UNAVAILABLE, words).into_response(),
     }
 }
 
 impl Metrics {
-    async fn gathered(&self) -> Result<(ArrayStatus, Option<Latencies>), String> {
+    async fn gathered<T: Send + 'static>(
+        &self,
+        gather: impl FnOnce(&Controlled) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, String> {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             return Err("earlier requests are not answered yet: a member may hang\n".to_owned());
         };
         let array = Arc::clone(&self.array);
         let gather = tokio::task::spawn_blocking(move || {
-            let gathered = array.status().map(|status| (status, array.latencies()));
+            let gathered = gather(&array);
             drop(permit); // not before, however long it takes
             gathered
         });
@@ -103,7 +119,7 @@ impl Metrics {
                 TIME_LIMIT.as_secs()
             )),
             Ok(Err(error)) => Err(format!("{error}\n")),
-            Ok(Ok(gathered)) => gathered.map_err(|failure: Failure| failure.message + "\n"),
+            Ok(Ok(gathered)) => gathered.map_err(|failure| failure.message + "\n"),
         }
     }
 }
