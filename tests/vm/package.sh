@@ -46,8 +46,10 @@ cp -r "$scratch"/files/usr/{bin,lib} /usr/
 mkdir -p /etc/twill/arrays
 TWILL=/usr/bin/twill
 if command -v systemd-analyze >/dev/null; then
-    systemd-analyze verify --man=no twill@store.service twill.service >"$scratch/verify" 2>&1 || die "the units: $(cat "$scratch/verify")"
-    ! grep twill "$scratch/verify" || die "a unit has a fault"
+    for unit in twill@store.service twill.service twill-check@store.service twill-check@store.timer; do
+        systemd-analyze verify --man=no $unit >"$scratch/verify" 2>&1 || die "$unit: $(cat "$scratch/verify")"
+        ! grep twill "$scratch/verify" || die "$unit has a fault"
+    done
 fi
 
 md_runs() { grep -q '^md' /proc/mdstat; }

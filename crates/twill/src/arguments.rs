@@ -352,8 +352,8 @@ pub struct AssembleArguments {
     /dev/nvme[0-5]n1
 
 Example: to the network over TLS, for clients with a certificate
-  twill serve --daemon --tcp 10.0.0.1:10809 --tls-certs /etc/twill/tls \
-    --tls-verify-peer /dev/nvme[0-5]n1
+  twill serve --daemon --tcp 10.0.0.1:10809 \\
+    --tls-certs /etc/twill/tls --tls-verify-peer /dev/nvme[0-5]n1
   nbdinfo 'nbds://10.0.0.1/?tls-certificates=/etc/pki/nbd'
 
 Example: two arrays that share a spare, which the first one has
