@@ -116,7 +116,8 @@ struct Watched {
     looks: BTreeMap<PathBuf, usize>,
     answers: Receiver<Answer>,
     to: Sender<Answer>,
-    looked_for_servers: Instant,
+    /// Servers that were found since.
+    found: Receiver<PathBuf>,
 }
 
 impl Watched {
@@ -133,15 +134,8 @@ impl Watched {
                 .help("start one with twill serve, or name its socket with --control PATH"));
         }
         let (to, answers) = channel();
-        let mut watched = Watched {
-            all,
-            interval,
-            known: BTreeMap::new(),
-            looks: BTreeMap::new(),
-            answers,
-            to,
-            looked_for_servers: Instant::now(),
-        };
+        let (known, looks) = (BTreeMap::new(), BTreeMap::new());
+        let mut watched = Watched { all, interval, known, looks, answers, to, found: find(all, interval) };
         paths.into_iter().for_each(|path| watched.watch(path));
         Ok(watched)
     }
@@ -225,12 +219,9 @@ impl Watched {
                 self.take(answer);
                 is_new = true;
             }
-            if self.all && self.looked_for_servers.elapsed() >= self.interval {
-                self.looked_for_servers = Instant::now();
-                for (_, path) in control::served() {
-                    if !self.known.contains_key(&path) {
-                        self.watch(path);
-                    }
+            while let Ok(path) = self.found.try_recv() {
+                if !self.known.contains_key(&path) {
+                    self.watch(path);
                 }
             }
             if is_new {
@@ -252,6 +243,22 @@ impl Watched {
             }
         }
     }
+}
+
+/// Looks for servers in a thread: connecting to one that hangs may take long.
+fn find(all: bool, interval: Duration) -> Receiver<PathBuf> {
+    let (to, found) = channel();
+    if all {
+        thread::spawn(move || {
+            loop {
+                thread::sleep(interval);
+                if control::served().into_iter().any(|(_, path)| to.send(path).is_err()) {
+                    return;
+                }
+            }
+        });
+    }
+    found
 }
 
 fn is_end(key: KeyEvent) -> bool {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::super::negotiate::TlsMode;
 use super::files::{Credentials, TlsError, TlsFiles};
 use super::wire::{RECEIVE_BYTES, TlsWire, feed};
+use crate::call::ShardGone;
 use crate::keeper::Keeper;
 use crate::wire::{PlainWire, Wire as _};
 
@@ -72,7 +73,7 @@ impl Tls {
     async fn shake_hands(&self, wire: PlainWire, pool: &Arc<Pool>, first: Vec<u8>) -> io::Result<TlsWire> {
         let credentials = Arc::clone(&self.credentials);
         let begin = move || ServerConnection::new(credentials.lock().current()).map_err(io::Error::other);
-        let mut connection = self.thread.call(begin).await.map_err(io::Error::other)??;
+        let mut connection = self.thread.call(begin).await.map_err(thread_ended)??;
         let mut received = first;
         loop {
             let advance = move || {
@@ -80,7 +81,7 @@ impl Tls {
                 (connection, received, taken)
             };
             let taken;
-            (connection, received, taken) = self.thread.call(advance).await.map_err(io::Error::other)?;
+            (connection, received, taken) = self.thread.call(advance).await.map_err(thread_ended)?;
             send_queued(&wire, &mut connection).await?; // an alert, too
             received.drain(..taken?);
             if !connection.is_handshaking() {
@@ -98,6 +99,10 @@ impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tls").field("mode", &self.mode).finish_non_exhaustive()
     }
+}
+
+fn thread_ended(_: ShardGone) -> io::Error {
+    io::Error::other("the thread that makes handshakes of TLS has ended by a panic: serve the array again")
 }
 
 async fn send_queued(wire: &PlainWire, connection: &mut ServerConnection) -> io::Result<()> {
