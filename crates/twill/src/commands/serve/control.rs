@@ -360,9 +360,9 @@ impl Handler for Controlled {
     fn answered(&self, method: &str) -> bool {
         // The process ends only when the caller of `stop` has the answer.
         let outcome = if method == "stop" { self.stopped.lock().take() } else { None };
-        let is_over = outcome.is_some();
         outcome.into_iter().for_each(|outcome| self.tell(Ending::Stopped(outcome)));
-        !is_over
+        // The caller waits for the end of the connection: with that of the process its socket is gone, and its members are free.
+        true
     }
 }
 

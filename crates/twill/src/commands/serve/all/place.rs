@@ -279,7 +279,8 @@ impl Handler for Place {
     fn answered(&self, method: &str) -> bool {
         match self.state() {
             State::Served { controlled, .. } | State::Stopping { controlled, .. } => {
-                controlled.answered(method)
+                // After a stop the array is over by now, and its socket gone: the caller need not wait for the process.
+                controlled.answered(method) && !matches!(self.state(), State::Over(_))
             }
             State::Starting { .. } | State::NotServed { .. } => true,
             State::Over(_) => false,
