@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::alert::{Alert, is_alert};
 use super::seen::Seen;
-use crate::control::{self, Client, Identity, ServedState};
+use crate::control::{self, Client, Identity, ServedState, ask_all};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::serving::now_unix_ms;
@@ -41,8 +41,16 @@ impl Watch {
     pub fn look(&mut self) -> Vec<Alert> {
         let mut alerts = Vec::new();
         let sockets: BTreeSet<PathBuf> = control::sockets().into_iter().map(|(_, path)| path).collect();
+        // All at once: servers that hang are waited for together, and hold up what is told of the others no longer than one does.
+        let asked = ask_all::<Identity>("ping").into_iter();
+        let hanging: BTreeMap<PathBuf, Failure> =
+            asked.filter_map(|asked| Some((asked.control, asked.answer.err()?))).collect();
         for path in &sockets {
-            if let Err(failure) = self.look_at(path, &mut alerts) {
+            let looked = match hanging.get(path) {
+                Some(failure) => Err(failure.clone()),
+                None => self.look_at(path, &mut alerts),
+            };
+            if let Err(failure) = looked {
                 self.failed(path, &failure, &mut alerts);
             }
         }
