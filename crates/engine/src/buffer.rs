@@ -164,6 +164,7 @@ impl Buffer {
     }
 
     /// Ends writing: from here on the contents may be shared.
+    #[inline]
     pub fn freeze(self) -> Slice {
         let bytes = self.bytes;
         Slice { buffer: Arc::new(self), start: 0, bytes }
@@ -325,9 +326,12 @@ impl Gather {
 }
 
 impl From<Slice> for Gather {
+    #[inline]
     fn from(slice: Slice) -> Self {
         let mut gather = Gather::new();
-        gather.push(slice);
+        if !slice.is_empty() {
+            gather.0.push(slice);
+        }
         gather
     }
 }

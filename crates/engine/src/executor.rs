@@ -43,15 +43,9 @@ struct TaskWaker {
     inbox: Arc<Inbox>,
 }
 
-/// The executor running on this thread.
-struct Current {
-    inner: Rc<Inner>,
-    /// Whether the task that is being polled waits in [`ahead`].
-    ahead: Cell<bool>,
-}
-
 thread_local! {
-    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    /// The executor running on this thread.
+    static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
 }
 
 impl Wake for TaskWaker {
@@ -61,11 +55,11 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let local = CURRENT.with(|current| match &*current.borrow() {
-            Some(current) if current.inner.inbox.id == self.inbox.id => {
+            Some(inner) if inner.inbox.id == self.inbox.id => {
                 // No locked instruction: a wake from another thread at the same time costs one spurious poll.
                 if !self.queued.load(Ordering::Relaxed) {
                     self.queued.store(true, Ordering::Relaxed);
-                    let mut ready = current.inner.ready.borrow_mut();
+                    let mut ready = inner.ready.borrow_mut();
                     match self.ahead.load(Ordering::Relaxed) {
                         true => ready.push_front(self.task),
                         false => ready.push_back(self.task),
@@ -106,6 +100,8 @@ struct Inner {
     ready: RefCell<VecDeque<u32>>,
     inbox: Arc<Inbox>,
     alive: Cell<usize>,
+    /// Whether the task that is being polled waits in [`ahead`].
+    ahead: Cell<bool>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -121,15 +117,14 @@ impl Executor {
                 ready: RefCell::new(VecDeque::new()),
                 inbox: Arc::new(inbox),
                 alive: Cell::new(0),
+                ahead: Cell::new(false),
             }),
         }
     }
 
     /// The executor that runs the caller, if one does.
     pub fn current() -> Option<Executor> {
-        CURRENT.with(|current| {
-            current.borrow().as_ref().map(|current| Executor { inner: Rc::clone(&current.inner) })
-        })
+        CURRENT.with(|current| current.borrow().as_ref().map(|inner| Executor { inner: Rc::clone(inner) }))
     }
 
     /// Starts a task; it runs at the next turn.
@@ -203,8 +198,8 @@ impl Executor {
                 n => {
                     let index = choose(n);
                     assert!(index < n, "choice among the ready tasks");
-                    // All owners but the simulator take the first, which costs nothing.
-                    ready.remove(index)
+                    // All owners but the simulator take the first.
+                    if index == 0 { ready.pop_front() } else { ready.remove(index) }
                 }
             }
         };
@@ -222,7 +217,7 @@ impl Executor {
         });
         let Some((Some(mut future), Some(waker))) = taken else { return };
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-        let ahead = took_ahead();
+        let ahead = self.inner.ahead.take();
         match polled {
             Poll::Pending => {
                 let mut tasks = self.inner.tasks.borrow_mut();
@@ -241,8 +236,7 @@ impl Executor {
     /// Runs the owner's own work between polls, such as reaping completions. Tasks that it wakes go straight to the run queue,
     /// as if another task had woken them.
     pub fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
-        let running = Current { inner: Rc::clone(&self.inner), ahead: Cell::new(false) };
-        let outer = CURRENT.with(|current| current.replace(Some(running)));
+        let outer = CURRENT.with(|current| current.replace(Some(Rc::clone(&self.inner))));
         let result = work();
         CURRENT.with(|current| current.replace(outer));
         result
@@ -331,9 +325,7 @@ pub fn yield_now() -> impl Future<Output = ()> {
 
 /// Whether other tasks are ready on the executor that runs the caller.
 pub fn others_ready() -> bool {
-    CURRENT.with(|current| {
-        current.borrow().as_ref().is_some_and(|current| !current.inner.ready.borrow().is_empty())
-    })
+    CURRENT.with(|current| current.borrow().as_ref().is_some_and(|inner| !inner.ready.borrow().is_empty()))
 }
 
 pin_project_lite::pin_project! {
@@ -356,15 +348,10 @@ impl<F: Future> Future for Ahead<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let result = self.project().future.poll(context);
         if result.is_pending() {
-            CURRENT.with(|current| current.borrow().iter().for_each(|current| current.ahead.set(true)));
+            CURRENT.with(|current| current.borrow().iter().for_each(|inner| inner.ahead.set(true)));
         }
         result
     }
-}
-
-/// Whether the poll that ends now waits in [`ahead`].
-fn took_ahead() -> bool {
-    CURRENT.with(|current| current.borrow().as_ref().is_some_and(|current| current.ahead.take()))
 }
 
 /// Waits for all futures that are present, where they lie. `ended` gets the index and the result of each as it ends; then it is

@@ -128,7 +128,14 @@ impl<D: Device> Space for InPlace<D> {
             LevelEngine::Striped(engine) => engine.read(offset, bytes).await,
             LevelEngine::Mirror(engine) => mirror::read::read_copies(engine, offset, bytes).await,
             LevelEngine::Parity(engine) | LevelEngine::Observed(engine) => {
-                read::read_stripes(engine, offset, bytes).await
+                let Some(mut piece) = read::start_piece(engine, offset, bytes) else {
+                    // On the heap: the future of a read of one piece carries nothing of the other ways.
+                    return Box::pin(read::read_stripes(engine, offset, bytes)).await;
+                };
+                match (&mut piece.answer).await {
+                    (buffer, Ok(())) => Ok(Gather::from(buffer.freeze())),
+                    (_, Err(error)) => Box::pin(piece.read_again(error)).await,
+                }
             }
         }
     }

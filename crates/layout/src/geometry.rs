@@ -241,6 +241,16 @@ impl Geometry {
             .map_or(Slot::new(data_index), |parity| parity.data_slot(data_index))
     }
 
+    /// The members that a read-modify-write of a data chunk touches: those of the chunk, of P, and at RAID-6 of Q.
+    ///
+    /// # Panics
+    /// At a level without P.
+    #[must_use]
+    pub fn members_of_update(&self, stripe: Stripe, data_index: u32) -> (Slot, Slot, Option<Slot>) {
+        let parity = self.parity_stripe(stripe).expect("a level with P");
+        (parity.data_slot(data_index), parity.p(), parity.q())
+    }
+
     /// The member that holds P, if the level has it.
     #[must_use]
     pub fn p_member(&self, stripe: Stripe) -> Option<Slot> {

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::chunk_set::Chunk;
 use super::rows::{Fragment, Rows};
 use crate::buffer::{Gather, Slice};
+use layout::geometry::Geometry;
 
 /// New contents of some rows of a data chunk.
 #[derive(Clone, Debug)]
@@ -29,6 +30,11 @@ impl StripeWrite {
     pub(crate) fn begins_stripe(&self) -> bool {
         let begins = |part: &NewData| (part.fragment.chunk, part.fragment.rows.start) == (0, 0);
         self.parts.first().is_some_and(begins)
+    }
+
+    /// Whether its first part writes all of a chunk: then it may be a part of a write of the whole stripe.
+    pub(crate) fn fills_a_chunk(&self, geometry: &Geometry) -> bool {
+        self.parts.first().is_some_and(|part| part.fragment.rows == Rows::all(geometry))
     }
 
     /// Bytes of new contents.

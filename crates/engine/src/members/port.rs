@@ -144,7 +144,11 @@ impl<D: Device> MemberPort<D> {
     /// Makes one read, without a list.
     pub(crate) async fn read_one(&self, read: &MemberRead) -> Result<Buffer, MemberError> {
         let Some((from, started)) = self.start_read(read) else { return Err(self.not_started(read)) };
-        self.finish_read(read, &from, started.await).await
+        match started.await {
+            (buffer, Ok(())) => Ok(buffer),
+            // On the heap: the future of a read that succeeds carries nothing of a second try.
+            (_, Err(error)) => Box::pin(self.read_again(read, &from, error)).await,
+        }
     }
 
     /// Starts a read. None if no device can serve it; [`Self::not_started`] says why.
@@ -194,7 +198,7 @@ impl<D: Device> MemberPort<D> {
     }
 
     /// The second try of a read that failed, at the device that is in the slot by now.
-    async fn read_again(
+    pub(crate) async fn read_again(
         &self,
         read: &MemberRead,
         from: &Rc<Attached<D>>,

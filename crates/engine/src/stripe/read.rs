@@ -2,6 +2,7 @@
 //! chunk owns the stripe while it reconstructs: during a write parity and data do not agree.
 
 use smallvec::SmallVec;
+use std::rc::Rc;
 
 use super::avoid::read_avoiding;
 use super::engine::ParityEngine;
@@ -9,41 +10,59 @@ use super::fetch::{keep_read_of_members, read_owned};
 use super::peers::read_by_peers;
 use crate::buffer::{Gather, Slice};
 use crate::code::rows::{ChunkPiece, Fragment, first_piece, pieces};
-use crate::device::Device;
+use crate::device::{Device, DeviceError};
 use crate::error::VolumeError;
+use crate::members::attachment::Attached;
+use crate::members::load::Timed;
 use crate::members::port::{MemberError, MemberRead};
 use crate::members::read_into::Reads;
 use layout::units::{ArrayOffset, Stripe};
 
-/// Reads a range of a parity array.
-pub(crate) async fn read_stripes<D: Device>(
+/// A read of one piece that is on its way at its member.
+pub(crate) struct PieceRead<'a, D: Device> {
+    engine: &'a ParityEngine<D>,
+    piece: ChunkPiece,
+    read: MemberRead,
+    from: Rc<Attached<D>>,
+    /// What the member answers.
+    pub(crate) answer: Timed<'a, D::Read>,
+}
+
+/// Fast path: starts the read of a range that is one piece of a stripe, while every member is in sync. None: the range is for
+/// [`read_stripes`], and nothing was started.
+#[inline]
+pub(crate) fn start_piece<D: Device>(
     engine: &ParityEngine<D>,
     offset: ArrayOffset,
     bytes: u64,
-) -> Result<Gather, VolumeError> {
+) -> Option<PieceRead<'_, D>> {
     let shared = &*engine.shared;
     let piece = first_piece(&shared.geometry, offset, bytes);
     let is_whole = piece.fragment.rows.bytes() as u64 == bytes;
-    if is_whole && all_agree(engine) && !shared.loads.avoid_slow() {
-        return read_piece(engine, &piece).await;
+    if !is_whole || !all_agree(engine) || shared.loads.avoid_slow() {
+        return None;
     }
-    // On the heap: the future of a read of one piece carries nothing of the other ways.
-    Box::pin(read_pieces(engine, offset, bytes)).await
+    let read = engine.read_of(piece.stripe, &piece.fragment);
+    let (from, answer) = engine.port.start_read(&read)?;
+    Some(PieceRead { engine, piece, read, from, answer })
 }
 
-/// Fast path: reads one piece from its member, without a list.
-async fn read_piece<D: Device>(engine: &ParityEngine<D>, piece: &ChunkPiece) -> Result<Gather, VolumeError> {
-    match engine.port.read_one(&engine.read_of(piece.stripe, &piece.fragment)).await {
-        Ok(buffer) => Ok(Gather::from(buffer.freeze())),
-        Err(MemberError::Gone | MemberError::Unreadable) => Ok(Gather::from(
-            Box::pin(read_as_owner(engine, piece.stripe, &[piece.fragment])).await?.remove(0),
-        )),
-        Err(MemberError::Request(error)) => Err(error),
+impl<D: Device> PieceRead<'_, D> {
+    /// The member has failed the read: tries again, then does without the member.
+    pub(crate) async fn read_again(self, error: DeviceError) -> Result<Gather, VolumeError> {
+        let PieceRead { engine, piece, read, from, .. } = self;
+        match engine.port.read_again(&read, &from, error).await {
+            Ok(buffer) => Ok(Gather::from(buffer.freeze())),
+            Err(MemberError::Gone | MemberError::Unreadable) => {
+                Ok(Gather::from(read_as_owner(engine, piece.stripe, &[piece.fragment]).await?.remove(0)))
+            }
+            Err(MemberError::Request(error)) => Err(error),
+        }
     }
 }
 
-/// The general path: a range of any length, with members that are lost or slow.
-async fn read_pieces<D: Device>(
+/// Reads a range of a parity array: of any length, with members that are lost or slow.
+pub(crate) async fn read_stripes<D: Device>(
     engine: &ParityEngine<D>,
     offset: ArrayOffset,
     bytes: u64,

@@ -15,7 +15,7 @@ use crate::code::chunk_set::{Chunk, P, Q};
 use crate::code::image::{Held, Image};
 use crate::code::rows::Fragment;
 use crate::code::union::{NewData, StripeWrite};
-use crate::device::Device;
+use crate::device::{Device, DeviceError};
 use crate::error::VolumeError;
 use crate::executor::{ahead, join_in_place};
 use crate::members::port::{MemberRead, MemberWrite};
@@ -53,7 +53,7 @@ pub(super) async fn write_small<D: Device>(
     }
     let owned = engine.owned(claim);
     watch.enter(Stage::Parity);
-    let index = owned.geometry().syndrome_index(owned.stripe(), u32::from(part.fragment.chunk)) as usize;
+    let index = || owned.geometry().syndrome_index(owned.stripe(), u32::from(part.fragment.chunk)) as usize;
     let parity = update(read, index, part.data.bytes());
     watch.enter(Stage::Write);
     owned.port().counters().rmw.add(1);
@@ -71,13 +71,10 @@ fn small<D: Device>(owned: Owned<'_, D>, part: &NewData) -> Option<Small> {
         return None;
     }
     let offset = shared.geometry.member_offset(owned.stripe()) + u64::from(part.fragment.rows.start);
-    let read = |chunk| MemberRead {
-        slot: shared.slot_of(owned.stripe(), chunk),
-        offset,
-        bytes: part.fragment.rows.bytes(),
-    };
-    let (data, p) = (read(part.fragment.chunk), read(P));
-    let q = if shape.parity == 2 { read(Q) } else { p };
+    let chunk = u32::from(part.fragment.chunk);
+    let (data, p, q) = shared.geometry.members_of_update(owned.stripe(), chunk);
+    let read = |slot| MemberRead { slot, offset, bytes: part.fragment.rows.bytes() };
+    let (data, p, q) = (read(data), read(p), read(q.unwrap_or(p)));
     let count = 1 + shape.parity as usize;
     Some(Small { chunks: [part.fragment.chunk, P, Q], reads: [data, p, q], count })
 }
@@ -105,8 +102,12 @@ async fn read_small<D: Device>(
     None
 }
 
-/// Turns old parity into new parity, in place.
-fn update(read: [Option<Buffer>; CHUNKS_MAX], index: usize, new: &[u8]) -> [Option<Slice>; 2] {
+/// Turns old parity into new parity, in place. `index` counts the data chunk as Q does.
+fn update(
+    read: [Option<Buffer>; CHUNKS_MAX],
+    index: impl FnOnce() -> usize,
+    new: &[u8],
+) -> [Option<Slice>; 2] {
     let [Some(old), Some(mut p), q] = read else { unreachable!("data and P were read") };
     match q {
         None => {
@@ -114,7 +115,7 @@ fn update(read: [Option<Buffer>; CHUNKS_MAX], index: usize, new: &[u8]) -> [Opti
             [Some(p.freeze()), None]
         }
         Some(mut q) => {
-            parity::update_pq(index, old.bytes(), new, p.bytes_mut(), q.bytes_mut());
+            parity::update_pq(index(), old.bytes(), new, p.bytes_mut(), q.bytes_mut());
             [Some(p.freeze()), Some(q.freeze())]
         }
     }
@@ -138,17 +139,26 @@ async fn store_small<D: Device>(
     for i in 0..small.count {
         (to[i], started[i]) = start(i).unzip();
     }
-    let mut results = [const { None }; CHUNKS_MAX];
-    join_in_place(&mut started, |i, result| results[i] = Some(result)).await;
+    let mut errors = [const { None }; CHUNKS_MAX];
+    let mut has_failed = to[..small.count].iter().any(Option::is_none);
+    let ended = |i: usize, result: Result<(), DeviceError>| {
+        if let Err(error) = result {
+            (errors[i], has_failed) = (Some(error), true);
+        }
+    };
+    join_in_place(&mut started, ended).await;
     let mut verdict = Verdict::new();
-    for (i, result) in results.into_iter().enumerate().take(small.count) {
-        verdict.add(match (result, &to[i]) {
-            (Some(Ok(())), _) => continue,
-            (Some(result), Some(to)) => {
-                owned.port().finish_write(&write(i).expect("a chunk of the write"), fua, to, result).await
-            }
-            _ => Err(owned.port().absent(small.reads[i].slot)),
-        });
+    if has_failed {
+        for i in 0..small.count {
+            verdict.add(match (errors[i].take(), &to[i]) {
+                (None, Some(_)) => continue,
+                (Some(error), Some(to)) => {
+                    let write = write(i).expect("a chunk of the write");
+                    Box::pin(owned.port().finish_write(&write, fua, to, Err(error))).await
+                }
+                (_, None) => Err(owned.port().absent(small.reads[i].slot)),
+            });
+        }
     }
     let start = part.fragment.rows.start;
     let made = small.chunks[1..].iter().zip(&slices[1..small.count]);

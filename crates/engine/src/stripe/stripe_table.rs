@@ -156,6 +156,21 @@ impl StripeTable {
         }
     }
 
+    /// Becomes the owner of a stripe if it has none. While the batch is open, writes may join.
+    #[inline]
+    pub(crate) fn claim_now(
+        self: &Arc<Self>,
+        stripe: Stripe,
+        watch: impl Watch,
+        open: bool,
+    ) -> Option<Claim> {
+        let unit = UnitNumber::from(stripe);
+        match self.try_claim(unit, watch) {
+            Attempt::Claimed(place) => Some(self.begin(place, unit, open)),
+            Attempt::Held(_) | Attempt::Full => None,
+        }
+    }
+
     /// Becomes the owner of a stripe, or joins the owner's batch while that is open, or waits.
     pub(crate) async fn claim_or_join(
         self: &Arc<Self>,
@@ -277,11 +292,7 @@ impl StripeTable {
 
     /// Becomes the owner of a stripe alone, if it has none.
     pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: Stripe, shard: usize) -> Option<Claim> {
-        let unit = stripe.into();
-        match self.try_claim(unit, Unwatched(shard)) {
-            Attempt::Claimed(place) => Some(self.begin(place, unit, false)),
-            Attempt::Held(_) | Attempt::Full => None,
-        }
+        self.claim_now(stripe, Unwatched(shard), false)
     }
 
     /// Stripes that have an owner now.

@@ -10,7 +10,7 @@ use super::fast_path::FastPath;
 use super::fetch::fetch;
 use super::gather::gather_stream;
 use super::peers::update_by_peers;
-use super::redo::headers::settle;
+use super::redo::headers::{is_settled, settle};
 use super::redo::retire::retire_incomplete_records;
 use super::runner::{Method, overwrites, plan_write};
 use super::small::write_small;
@@ -19,7 +19,7 @@ use super::update::update;
 use super::whole::write_whole;
 use crate::buffer::Gather;
 use crate::code::image::Image;
-use crate::code::rows::pieces;
+use crate::code::rows::{first_piece, pieces};
 use crate::code::union::{NewData, StripeWrite, Union};
 use crate::device::Device;
 use crate::error::VolumeError;
@@ -42,7 +42,10 @@ pub(crate) async fn write_stripes<D: Device, const OBSERVED: bool>(
     let in_stream = engine.in_flight.streams.note(offset.get(), end.get());
     if first == last {
         let write = stripe_write(engine, offset, &data, fua, in_stream);
-        return write_stripe::<D, OBSERVED>(engine, first, write).await;
+        if !OBSERVED && !engine.shared.peers.is_tried() {
+            return write_watched(engine, first, write, Unwatched(engine.shard)).await;
+        }
+        return Box::pin(write_stripe::<D, OBSERVED>(engine, first, write)).await;
     }
     let start = |stripe: Stripe| {
         let begins = |stripe: Stripe| ArrayOffset::new(stripe.get() * stripe_bytes);
@@ -67,6 +70,13 @@ fn stripe_write<D: Device>(
     in_stream: bool,
 ) -> StripeWrite {
     let mut parts = SmallVec::new();
+    let first = first_piece(&engine.shared.geometry, offset, data.len() as u64);
+    if let [slice] = data.slices()
+        && first.fragment.rows.bytes() == slice.len()
+    {
+        parts.push(NewData { fragment: first.fragment, data: slice.clone() });
+        return StripeWrite { parts, fua, in_stream };
+    }
     let mut at = offset;
     for slice in data.slices() {
         let mut done = 0;
@@ -106,13 +116,19 @@ async fn write_watched<D: Device>(
     watch: impl Watch,
 ) -> Result<(), VolumeError> {
     let shared = &*engine.shared;
-    let marked = shared.intent.mark(watch, &shared.members, written_range(engine, stripe, &write)).await?;
+    // What mostly need not be waited for is on the heap: the future of an ordinary write carries nothing of it.
+    let range = written_range(engine, stripe, &write);
+    let marked = match shared.intent.mark_now(watch, &range) {
+        Some(marked) => marked,
+        None => Box::pin(shared.intent.mark(watch, &shared.members, range)).await?,
+    };
 
     // Invariant 4: a stripe has one owner; a write that finds one joins its batch, or waits for the release.
     let two_phase = engine.two_phase();
-    let entry = match two_phase {
-        true => shared.table.claim_or_join(stripe, watch, write).await,
-        false => Entry::Owned(shared.table.claim_watched(stripe, watch).await, write),
+    let entry = match shared.table.claim_now(stripe, watch, two_phase) {
+        Some(claim) => Entry::Owned(claim, write),
+        None if two_phase => Box::pin(shared.table.claim_or_join(stripe, watch, write)).await,
+        None => Entry::Owned(Box::pin(shared.table.claim_watched(stripe, watch)).await, write),
     };
     watch.enter(Stage::Wait);
     let (mut claim, own) = match entry {
@@ -128,18 +144,21 @@ async fn write_watched<D: Device>(
 
     // First phase: while the old contents are read, more writes may join.
     let in_flight = engine.in_flight.begin();
-    if two_phase && others_ready() {
-        yield_now().await; // writes that have already arrived join before the first read
-    }
-    claim.gather();
-    if two_phase && own.in_stream {
-        gather_stream(engine, &own, &mut claim).await;
+    let by_peers = engine.by_peers();
+    if two_phase && (own.in_stream || own.fills_a_chunk(&shared.geometry) || by_peers) {
+        if others_ready() {
+            // The rest of the stripe, if it has already arrived, joins before the first read; with peers, before the orders.
+            yield_now().await;
+        }
+        claim.gather();
+        if own.in_stream {
+            Box::pin(gather_stream(engine, &own, &mut claim)).await;
+        }
     }
     watch.enter(Stage::PreRead);
     let mut image = Image::default();
     let mut fast_path = write_whole(engine, &own, &mut claim, watch).await;
     // Where targets make the parity the host reads nothing before.
-    let by_peers = engine.by_peers();
     if matches!(fast_path, FastPath::Declined) && two_phase && !by_peers {
         fast_path = write_small(engine, &own, &mut claim, &mut image, watch).await;
     }
@@ -147,13 +166,13 @@ async fn write_watched<D: Device>(
     let mut result = match fast_path {
         FastPath::Done(result) => result,
         FastPath::Declined | FastPath::Interrupted => {
-            write_union(engine, &own, &mut claim, image, by_peers, watch).await
+            Box::pin(write_union(engine, &own, &mut claim, image, by_peers, watch)).await
         }
     };
     watch.enter(Stage::Complete);
-    if result.is_ok() {
+    if result.is_ok() && !is_settled(&engine.redo) {
         // Invariants 1 and 8: the superblocks record a member that missed this write before the write is acknowledged.
-        result = settle(&engine.redo).await;
+        result = Box::pin(settle(&engine.redo)).await;
     }
     engine.port.counters().stripe_writes.add(1);
     claim.release(&result, watch);

@@ -168,6 +168,12 @@ impl Intent {
         }
     }
 
+    /// As [`Self::mark`], if the intent is durable already.
+    #[inline]
+    pub(crate) fn mark_now(&self, watch: impl Watch, range: &Range<u64>) -> Option<Marked<'_>> {
+        self.try_mark(watch, range).ok()
+    }
+
     #[inline]
     fn try_mark(&self, watch: impl Watch, range: &Range<u64>) -> Result<Marked<'_>, NotYet> {
         match &self.marks {

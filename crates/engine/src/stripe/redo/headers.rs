@@ -41,6 +41,16 @@ pub(crate) async fn flush_volume<D: Device>(log: &RedoLog<D>) -> Result<(), Volu
     settle(log).await
 }
 
+/// Whether everything that an acknowledgement relies on is on disk: see [`settle`].
+#[inline]
+pub(in crate::stripe) fn is_settled<D: Device>(log: &RedoLog<D>) -> bool {
+    let shared = &*log.shared;
+    // The members last: no member may have failed meanwhile.
+    shared.consistency.unpersisted().is_none()
+        && shared.absences.is_persisted()
+        && shared.members.is_settled()
+}
+
 /// Returns once everything that an acknowledgement relies on is on disk: members' failures (invariant 8), stripes that left
 /// doubt (invariant 10), and what members that are away missed (invariant 11).
 pub(in crate::stripe) async fn settle<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
