@@ -12,6 +12,7 @@ use layout::geometry::MEMBERS_MAX;
 use nvme_tcp::names::Nqn;
 
 use crate::bytes;
+#[cfg(feature = "laboratory")]
 use crate::commands::bench::BenchArguments;
 use crate::commands::correct_size::CorrectSizeArguments;
 use crate::commands::monitor::MonitorArguments;
@@ -188,8 +189,10 @@ pub enum Command {
     /// Change how a served array works, at once and until it is stopped.
     Set(SetArguments),
     /// Measure what an array does on this machine.
+    #[cfg(feature = "laboratory")]
     Bench(BenchArguments),
     /// Simulate the RAID-enabled SSD of the adaptive-parity paper.
+    #[cfg(feature = "laboratory")]
     Ssdsim(SsdsimArguments),
     /// Print what a shell needs to complete commands and options.
     #[command(hide = true)]
@@ -639,6 +642,7 @@ fn on_off(word: &str) -> Result<bool, &'static str> {
 }
 
 /// Arguments of `ssdsim`.
+#[cfg(feature = "laboratory")]
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: the paper's policies on a stand-in of one of its traces, then all its figures
@@ -954,6 +958,7 @@ mod tests {
             ("twill create -l 5 -n -1 a b c", "-1 is not in 1..=1920"),
             ("twill set --rate -1", "no size; write bytes, or K, M, G"),
             ("twill serve --shards -1 a", "-1 is not in 1..=256"),
+            #[cfg(feature = "laboratory")]
             ("twill bench nbd --runs -1", "invalid digit"),
         ] {
             let command = with_negative_numbers(Arguments::command());

@@ -34,9 +34,11 @@ use arguments::{Arguments, Command};
 use clap::CommandFactory as _;
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, correct_size, create, discover, doubt, events, examine, fabric, list, members, monitor,
-    pages, rename, scrub, serve, ssdsim, status as show, target, top, zero_superblock, zones,
+    assemble, correct_size, create, discover, doubt, events, examine, fabric, list, members, monitor, pages,
+    rename, scrub, serve, status as show, target, top, zero_superblock, zones,
 };
+#[cfg(feature = "laboratory")]
+use commands::{bench, ssdsim};
 use exit::ExitKind;
 use failure::Failure;
 use phrasebook::Phrase;
@@ -98,9 +100,11 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::ZeroSuperblock(arguments) => zero_superblock::run(arguments, output),
         Command::CorrectSize(arguments) => correct_size::run(arguments, output),
         Command::Set(arguments) => members::set(arguments, output),
+        #[cfg(feature = "laboratory")]
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Completions(arguments) => pages::completions(arguments, Arguments::command(), output),
         Command::ManPages(arguments) => pages::man_pages(arguments, Arguments::command()),
+        #[cfg(feature = "laboratory")]
         Command::Ssdsim(arguments) => ssdsim::run(arguments, output),
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask package`: the Debian package. The program describes itself (man pages, completions); cargo-deb packs.
+//! `cargo xtask package`: the Debian package, without `twill bench` and `twill ssdsim`. The program describes itself (man pages,
+//! completions); cargo-deb packs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,12 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let tools = target.join("tools");
     find_cargo_deb(&tools)?;
-    cargo(root).args(["build", "--package", "twill", "--profile", &arguments.profile]).succeed()?;
+    let mut build = cargo(root);
+    build.args(["build", "--package", "twill", "--profile", &arguments.profile]);
+    if arguments.profile != "dev" {
+        build.arg("--no-default-features"); // for operators; a trial has what the tests have built
+    }
+    build.succeed()?;
     let folder = if arguments.profile == "dev" { "debug" } else { &arguments.profile };
     describe(&target.join(folder).join("twill"), &root.join("target/package"))?;
     let mut deb = cargo(root);

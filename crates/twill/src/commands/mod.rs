@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they print.
 
 pub mod assemble;
+#[cfg(feature = "laboratory")]
 pub mod bench;
 pub mod correct_size;
 pub mod create;
@@ -18,6 +19,7 @@ pub mod pages;
 pub mod rename;
 pub mod scrub;
 pub mod serve;
+#[cfg(feature = "laboratory")]
 pub mod ssdsim;
 pub mod status;
 pub mod target;

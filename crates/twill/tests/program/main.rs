@@ -2,6 +2,7 @@
 
 mod assemble;
 mod at_rest;
+#[cfg(feature = "laboratory")]
 mod bench;
 mod bitmap;
 #[path = "../control_lines/calls.rs"]

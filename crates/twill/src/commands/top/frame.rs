@@ -154,8 +154,9 @@ fn array(Shown { now, rates }: &Shown, lines: &mut Vec<Line<'static>>) {
     );
     lines.push(Line::styled(slots, faint()));
     for (at, of) in status.members.iter().enumerate() {
-        let at = rates.as_ref().and_then(|rates| rates.members.get(at));
-        lines.push(member(of, at.copied()));
+        // Of a zoned array members' speeds are not measured.
+        let rates = rates.as_ref().filter(|_| status.zoned.is_none());
+        lines.push(member(of, rates.and_then(|rates| rates.members.get(at)).copied()));
     }
     if !now.advice.is_empty() {
         lines.push(Line::default());

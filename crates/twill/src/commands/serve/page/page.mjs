@@ -184,7 +184,8 @@ class View {
       const card = this.cards[at];
       const old = before?.status.members.find(({ slot, path, state }) => slot === member.slot && path === member.path && state === member.state);
       const moved = (name) => old ? Math.max(0, (member[name] ?? 0) - (old[name] ?? 0)) * per : 0;
-      const works = member.slot !== null && ["in-sync", "recovering"].includes(member.state);
+      // Of a zoned array this is not measured.
+      const works = member.slot !== null && !status.zoned && ["in-sync", "recovering"].includes(member.state);
       for (const which of ["read", "write"]) {
         const latency = member[`${which}_latency_ns`] ? `, ${duration(member[`${which}_latency_ns`])}` : "";
         write(card[which], works ? `${which}s ${bytes(moved(`${which}_bytes`))}/s${latency}` : "");
