@@ -34,5 +34,5 @@ pub(crate) use options::random as random_bytes;
 pub use options::{KEEP_ALIVE, RemoteOptions, TIME_LIMIT};
 pub use peer_group::PeerGroup;
 pub use queue::{RemoteDevice, VendorDone};
-pub use vendor::{VendorCommand, VendorReply};
+pub use vendor::{Sent, VendorCommand, VendorReply};
 pub use wire::WireError;

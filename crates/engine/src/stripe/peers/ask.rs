@@ -60,6 +60,7 @@ pub(super) async fn carry_out<D: Device>(
     mut requests: Requests,
     stamp: Stamp,
 ) -> Result<Gather, VolumeError> {
+    let missing_before = owned.missing();
     let data = wait(owned, step, &mut requests, stamp).await;
     for Request { at, asked, key, waiting } in requests {
         let one = match waiting {
@@ -94,9 +95,10 @@ pub(super) async fn carry_out<D: Device>(
             Final::Failed | Final::Forgot => participant.last = one,
         }
     }
-    // Its target may have answered all the same, after it was paused: the array no longer uses what it did or did not.
-    let missing = owned.missing();
-    for one in step.participants.iter_mut().filter(|one| missing.contains(one.place.chunk)) {
+    // A member that failed meanwhile: its target may have answered all the same, after it was paused, and the array no longer uses
+    // what it did or did not. One that was missing before is being rebuilt by this step.
+    let failed = owned.missing().without(missing_before);
+    for one in step.participants.iter_mut().filter(|one| failed.contains(one.place.chunk)) {
         one.last = Final::Failed;
     }
     Ok(data)

@@ -18,7 +18,7 @@ use nvme_tcp::status::{Status, StatusType};
 use slab::Slab;
 
 use super::member::Shape;
-use super::vendor::VendorReply;
+use super::vendor::{Sent, VendorReply};
 use crate::ring::Ticket;
 
 /// Bytes that one command discards.
@@ -49,8 +49,7 @@ pub(super) struct VendorWork {
     /// For what it returns; absent while that is being received.
     pub buffer: Option<Buffer>,
     pub bytes_in: u32,
-    /// It may be sent again after a lost association: a question, not an order (F-I4).
-    pub may_repeat: bool,
+    pub sent: Sent,
     /// Where its caller finds what became of it, if its result is 0.
     pub reply: Rc<Cell<Option<VendorReply>>>,
     /// It writes without FUA.
@@ -287,10 +286,9 @@ impl Operations {
         let mut away = Vec::new();
         for (_, operation) in &mut self.all {
             if let Work::Vendor(vendor) = &operation.work
-                && !vendor.may_repeat
+                && let Some(reply) = ended_by_loss(vendor.sent, operation.in_flight > 0)
             {
-                let is_sent = operation.in_flight > 0;
-                vendor.reply.set(Some(if is_sent { VendorReply::Away } else { VendorReply::NotSent }));
+                vendor.reply.set(Some(reply));
                 away.extend(operation.ticket.take());
             }
         }
@@ -339,6 +337,16 @@ impl Operations {
         let all = &self.all;
         self.waiting.retain(|id| all.contains(*id));
         self.delayed.retain(|id| all.contains(*id));
+    }
+}
+
+/// What a command of the vendor's range comes to with its association. None: it goes on with the next one.
+fn ended_by_loss(sent: Sent, is_in_flight: bool) -> Option<VendorReply> {
+    match sent {
+        Sent::Again => None,
+        Sent::Once | Sent::OnThisOne if is_in_flight => Some(VendorReply::Away),
+        Sent::Once => None,
+        Sent::OnThisOne => Some(VendorReply::NotSent),
     }
 }
 
@@ -444,6 +452,15 @@ mod tests {
         }
         assert_eq!(meaning(Status::NAMESPACE_NOT_READY), Meaning::Again);
         assert_eq!(meaning(Status::NAMESPACE_NOT_READY.without_retry()), Meaning::Error(-libc::EIO));
+    }
+
+    #[test]
+    fn a_contribution_waits_for_an_association_and_an_order_does_not() {
+        let ended = |sent, is_in_flight| ended_by_loss(sent, is_in_flight).map(|reply| format!("{reply:?}"));
+        let [away, not_sent] = ["Away", "NotSent"].map(|words| Some(words.to_owned()));
+        assert_eq!([ended(Sent::Again, true), ended(Sent::Again, false)], [None, None]);
+        assert_eq!([ended(Sent::Once, true), ended(Sent::Once, false)], [away.clone(), None]);
+        assert_eq!([ended(Sent::OnThisOne, true), ended(Sent::OnThisOne, false)], [away, not_sent]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use engine::fabric::order::{Order, Role, Settle, Sink, Stamp};
 use nvme_tcp::status::Status;
 
 use super::queue::RemoteDevice;
-use super::vendor::{VendorCommand, VendorReply};
+use super::vendor::{Sent, VendorCommand, VendorReply};
 use crate::fabric_wire::{answer_from_wire, order_to_wire, settle_to_wire};
 
 /// Most bytes of an order: a target takes as much in one command.
@@ -42,7 +42,7 @@ impl PeerMember for RemoteDevice {
             }
             _ => 0,
         };
-        let command = VendorCommand { sqe, data, bytes_in, may_repeat: false, is_volatile };
+        let command = VendorCommand { sqe, data, bytes_in, sent: Sent::OnThisOne, is_volatile };
         let done = self.send("order", command);
         Box::pin(async move {
             match done.await.map_err(NoAnswer::Device)? {
@@ -54,9 +54,9 @@ impl PeerMember for RemoteDevice {
 
     fn settle(&self, key: u64, stamp: Stamp, how: Settle) -> Answering {
         // What is resent counts once under its new op, but a target that has forgotten the attach has forgotten that, too.
-        let may_repeat = !matches!(how, Settle::Resend { .. });
+        let sent = if matches!(how, Settle::Resend { .. }) { Sent::Once } else { Sent::Again };
         let sqe = settle_to_wire(key, stamp, how).encode(self.member().address.namespace);
-        let command = VendorCommand { sqe, data: Gather::new(), bytes_in: 0, may_repeat, is_volatile: true };
+        let command = VendorCommand { sqe, data: Gather::new(), bytes_in: 0, sent, is_volatile: true };
         let done = self.send("settle", command);
         Box::pin(async move { answered(done.await.map_err(NoAnswer::Device)?) })
     }

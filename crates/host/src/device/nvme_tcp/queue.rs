@@ -84,11 +84,11 @@ impl RemoteDevice {
     /// Sends a command of the vendor's range.
     #[must_use]
     pub fn send(&self, name: &'static str, command: VendorCommand) -> VendorDone {
-        let VendorCommand { sqe, data, bytes_in, may_repeat, is_volatile } = command;
+        let VendorCommand { sqe, data, bytes_in, sent, is_volatile } = command;
         let reply = Rc::new(Cell::new(None));
         let buffer = (bytes_in > 0).then(|| self.queue().pool.take(bytes_in as usize));
         let own = Rc::clone(&reply);
-        let work = VendorWork { sqe, data, buffer, bytes_in, may_repeat, reply: own, is_volatile };
+        let work = VendorWork { sqe, data, buffer, bytes_in, sent, reply: own, is_volatile };
         let done = self.done(name, Work::Vendor(Box::new(work)), DeviceOffset::START, 0);
         VendorDone { done, reply }
     }

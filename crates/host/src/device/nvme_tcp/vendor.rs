@@ -12,10 +12,21 @@ pub struct VendorCommand {
     pub data: Gather,
     /// Bytes that it returns.
     pub bytes_in: u32,
-    /// It may be sent again after a lost association: a question, not an order (F-I4).
-    pub may_repeat: bool,
+    /// On which associations.
+    pub sent: Sent,
     /// It writes what is not durable when it is answered.
     pub is_volatile: bool,
+}
+
+/// On which associations a command may be sent (F-I4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// A question: again after a lost association.
+    Again,
+    /// Once, on whichever there is first.
+    Once,
+    /// An order: once, and only on the one that there was when it was given.
+    OnThisOne,
 }
 
 /// What became of it.
@@ -25,6 +36,6 @@ pub enum VendorReply {
     Completed(Status, u64, Option<Buffer>),
     /// Its association was lost after it had been sent, and it must not be sent twice.
     Away,
-    /// Its association was lost before it was sent. What it is about may be another association's alone.
+    /// Its association was lost before it was sent, and it is for no other.
     NotSent,
 }

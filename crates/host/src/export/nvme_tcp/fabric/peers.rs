@@ -20,7 +20,7 @@ use nvme_tcp::command::Sqe;
 
 use super::within::within;
 use crate::device::nvme_tcp::{
-    Attached, RemoteAddress, RemoteDevice, RemoteOptions, VendorCommand, VendorReply,
+    Attached, RemoteAddress, RemoteDevice, RemoteOptions, Sent, VendorCommand, VendorReply,
 };
 use crate::shard::ShardContext;
 
@@ -125,7 +125,7 @@ impl Peer {
         limit: Duration,
     ) -> Option<Status> {
         let device = device_here(&self.connection, shard)?;
-        let command = VendorCommand { sqe, data, bytes_in: 0, may_repeat: false, is_volatile: false };
+        let command = VendorCommand { sqe, data, bytes_in: 0, sent: Sent::Once, is_volatile: false };
         match within(&shard.ring, limit, device.send("peer", command)).await? {
             Ok(VendorReply::Completed(status, ..)) => Some(status),
             Ok(VendorReply::Away | VendorReply::NotSent) => None,
