@@ -173,7 +173,7 @@ fn count(program: &Path, row: &Row, folder: &Path) -> Result<BTreeMap<Stage, f64
     Ok(many.keys().map(|stage| (*stage, (of(&many, stage) - of(&few, stage)) / further)).collect())
 }
 
-/// What a run of so many requests executes, by stage.
+/// The instructions that a run of `requests` requests executes, by stage.
 fn run_counted(program: &Path, row: &Row, requests: u64, folder: &Path) -> Result<BTreeMap<Stage, u64>> {
     let file = folder.join(format!("{}.{requests}", row.name.replace([' ', ','], "-")));
     let mut valgrind = Command::new("valgrind");

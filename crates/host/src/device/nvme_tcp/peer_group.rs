@@ -214,8 +214,8 @@ impl Shared {
                 let Some(entries) = entries else { continue };
                 let index = u8::try_from(index).expect("at most 32");
                 let record = |key| self.record(attached, key, index, entries.clone());
-                let told = |own: &mut Association, key| Ok((own.attach_fabric(&record(key))?, key));
-                let Some(answer) = with_association(attached, told) else { continue };
+                let attach = |own: &mut Association, key| Ok((own.attach_fabric(&record(key))?, key));
+                let Some(answer) = with_association(attached, attach) else { continue };
                 let (_, key) = answer?;
                 self.members.lock()[usize::from(index)].known_list = list;
                 if let Some(seat) = attached.seat.get() {

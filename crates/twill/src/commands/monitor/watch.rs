@@ -41,7 +41,7 @@ impl Watch {
     pub fn look(&mut self) -> Vec<Alert> {
         let mut alerts = Vec::new();
         let sockets: BTreeSet<PathBuf> = control::sockets().into_iter().map(|(_, path)| path).collect();
-        // All at once: servers that hang are waited for together, and hold up what is told of the others no longer than one does.
+        // All at once: several servers that hang delay alerts about the others no longer than one does.
         let asked = ask_all::<Identity>("ping").into_iter();
         let hanging: BTreeMap<PathBuf, Failure> =
             asked.filter_map(|asked| Some((asked.control, asked.answer.err()?))).collect();
@@ -121,7 +121,7 @@ impl Watch {
         }
     }
 
-    /// An array of `serve --all` that did not start: told once for each reason.
+    /// An array of `serve --all` that did not start: one alert for each reason.
     fn not_served(&mut self, path: &Path, failure: &Failure, alerts: &mut Vec<Alert>) {
         let Ok(found) = Client::ask_briefly::<Identity>(path, "ping") else { return };
         if found.state != ServedState::NotServed {

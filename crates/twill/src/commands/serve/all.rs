@@ -89,8 +89,8 @@ fn stop(arrays: &Arc<Arrays>, sender: &Sender<Ending>) {
             Ok(stopped) => vec![Ending::Stopping, Ending::Stopped(Ok(stopped))],
             Err(failure) => vec![Ending::Refused(failure)],
         };
-        let told = endings.into_iter().try_for_each(|ending| sender.send(ending));
-        if told.is_err() {
+        let sent = endings.into_iter().try_for_each(|ending| sender.send(ending));
+        if sent.is_err() {
             tracing::debug!("the server has ended already");
         }
     });

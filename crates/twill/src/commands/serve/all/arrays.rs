@@ -164,7 +164,7 @@ impl Arrays {
         }
     }
 
-    /// The service manager is told from now on which arrays are served.
+    /// From now on the service manager shows which arrays are served.
     pub fn is_ready(&self) {
         self.is_ready.store(true, SeqCst);
     }
