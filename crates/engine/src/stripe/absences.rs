@@ -154,7 +154,7 @@ impl Absences {
                 (now, _) => Some(*now),
             };
         state.standings = Slot::all().zip(standings).map(before).collect();
-        if state.has_nothing() {
+        if state.tells_nothing() {
             state.id = 0;
         }
     }
@@ -224,24 +224,24 @@ impl Absences {
                 (_, now) => state.note_back(slot, now),
             }
         }
-        if !all_have_room || state.absent.len() > ABSENT_MAX {
-            state.absent.clear();
+        if !all_have_room {
+            state.absent.values_mut().for_each(Absent::forget);
         }
-        if state.absent.values().all(Absent::is_empty) {
+        if state.tells_nothing() {
             state.absent.clear();
-        }
-        match state.has_nothing() {
-            true => (state.id, state.sequence) = (0, 0),
-            false => {
-                if state.id == 0 {
-                    (state.id, state.sequence) = (new_id(), 0);
+            (state.id, state.sequence) = (0, 0);
+        } else {
+            // Every member that is not in sync is on record: one that is not was. One that leaves its rebuild stays there, since the
+            // superblocks on disk still name it.
+            for (slot, now) in Slot::all().zip(standings) {
+                if let Standing::Recovering(device, _) = now {
+                    state.absent.entry(slot).or_insert_with(|| Absent::new(*device, true));
                 }
-                // Every member that is not in sync is on record: one that is not was.
-                for (slot, now) in Slot::all().zip(standings) {
-                    if let Standing::Recovering(device, _) = now {
-                        state.absent.entry(slot).or_insert_with(|| Absent::new(*device, true));
-                    }
-                }
+            }
+            match state.absent.len() > ABSENT_MAX {
+                true => state.void(),
+                false if state.id == 0 => (state.id, state.sequence) = (new_id(), 0),
+                false => {}
             }
         }
         self.changes.fetch_add(1, SeqCst);
@@ -495,10 +495,7 @@ impl Absences {
     /// A member that the array needs takes no record: superblocks name none from here on. What was carried stays known in this run.
     /// A start would not know of it: but then so many members are missing that P and Q are not compared.
     pub(crate) fn void(&self) {
-        let state = &mut *self.state.lock();
-        state.absent.clear();
-        state.carried_is_void = true;
-        (state.id, state.sequence) = (0, 0);
+        self.state.lock().void();
         self.changes.fetch_add(1, SeqCst);
     }
 
@@ -553,16 +550,28 @@ impl Absent {
     fn is_empty(&self) -> bool {
         self.holds.0.is_empty() && self.made.0.is_empty()
     }
+
+    /// Nothing tells what the member holds.
+    fn forget(&mut self) {
+        (self.holds, self.made) = (Ranges::default(), Ranges::default());
+    }
 }
 
 impl State {
-    fn has_nothing(&self) -> bool {
-        self.absent.is_empty() && (self.carried.is_empty() || self.carried_is_void)
+    /// Nothing is known of any member that is not in sync, and there is nothing else to record.
+    fn tells_nothing(&self) -> bool {
+        self.absent.values().all(Absent::is_empty) && (self.carried.is_empty() || self.carried_is_void)
+    }
+
+    fn void(&mut self) {
+        self.absent.clear();
+        self.carried_is_void = true;
+        (self.id, self.sequence) = (0, 0);
     }
 
     /// Superblocks name no record, and one is needed.
     fn lacks_id(&self) -> bool {
-        self.id == 0 && !self.has_nothing()
+        self.id == 0 && !self.tells_nothing()
     }
 
     /// A member that was in sync leaves: it holds what is in doubt, but for what it missed and what it may not have kept.
@@ -817,6 +826,31 @@ mod tests {
                 .set_place(Slot::new(0), Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid: OTHER }));
             leave(&absences, 8..24);
             assert_eq!(absences.sectors().0, holds, "whole {was_whole}");
+        }
+    }
+
+    /// A member that was being rebuilt leaves, while places of other members are carried: the record is on disk, and the superblocks
+    /// that say so are not. Their device is none that was in sync.
+    #[test]
+    fn one_that_leaves_its_rebuild_stays_on_record_until_superblocks_say_so() {
+        let absences = absences(COPY_BYTES_MAX);
+        let back = [InSync(OTHER), Recovering(ME, 0)];
+        absences.follow(&[InSync(OTHER), Away], Vec::new, Vec::new, || 78);
+        absences.carry(Slot::new(0), &bytes(8..16));
+        let doubts = || std::iter::once(0..24).collect();
+        absences.follow(&back, doubts, doubts, || 78);
+        let away = [InSync(OTHER), Away];
+        absences.follow(&away, doubts, doubts, || 78);
+        for again in 0..2 {
+            let (changes, record) = absences.next_record();
+            absences.set_persisted(changes);
+            let next = Absences::default();
+            let found = FoundAbsences { record, was_whole: false, named: vec![Some(OTHER), Some(ME)] };
+            next.begin(&found, &back, false);
+            next.returns(Slot::new(1), ME, doubts);
+            assert_eq!(tellers(&next, 8..16), [(8..16, Teller::Nothing)], "record {again}");
+            absences.carry(Slot::new(0), &bytes(16..20));
+            absences.follow(&away, doubts, doubts, || 78);
         }
     }
 
