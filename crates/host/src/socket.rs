@@ -37,12 +37,26 @@ pub struct SocketName {
     identity: (u64, u64),
 }
 
-/// Listens at a path, with these permissions from the first moment on and for at most `backlog` clients that wait. A socket on
+/// Who may connect to a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Permissions of its file.
+    pub mode: u32,
+    /// Group of its file, by number; none: that of the process.
+    pub group: Option<u32>,
+}
+
+impl SocketAccess {
+    /// The user who serves.
+    pub const OWNER: SocketAccess = SocketAccess { mode: 0o600, group: None };
+}
+
+/// Listens at a path, with this access from the first moment on and for at most `backlog` clients that wait. A socket on
 /// which no server listens any more is replaced; anything else stays.
 ///
 /// # Errors
 /// `AddrInUse` if something is there, and what else the system says.
-pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(SocketName, OwnedFd)> {
+pub fn listen(path: &Path, access: SocketAccess, backlog: i32) -> io::Result<(SocketName, OwnedFd)> {
     let _alone = lock_folder(path);
     remove_dead(path)?;
     let flags = net::SocketFlags::CLOEXEC;
@@ -50,7 +64,10 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(SocketName, O
     net::bind(&socket, &net::SocketAddrUnix::new(path)?)?;
     let name = SocketName { path: path.to_owned(), identity: identity(&fs::symlink_metadata(path)?) };
     // No client can connect before `listen`, so none gets in before the permissions are right.
-    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    if access.group.is_some() {
+        std::os::unix::fs::chown(path, None, access.group)?;
+    }
+    fs::set_permissions(path, Permissions::from_mode(access.mode))?;
     net::listen(&socket, backlog)?;
     Ok((name, socket))
 }
@@ -109,20 +126,20 @@ mod tests {
     fn a_dead_socket_is_replaced_and_nothing_else() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("socket");
-        let (name, socket) = listen(&path, 0o600, 1).expect("free");
+        let (name, socket) = listen(&path, SocketAccess::OWNER, 1).expect("free");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-        assert_eq!(listen(&path, 0o600, 1).expect_err("in use").kind(), ErrorKind::AddrInUse);
+        assert_eq!(listen(&path, SocketAccess::OWNER, 1).expect_err("in use").kind(), ErrorKind::AddrInUse);
         fs::remove_file(&path).expect("there");
-        let (other, others) = listen(&path, 0o600, 1).expect("its name was taken away");
+        let (other, others) = listen(&path, SocketAccess::OWNER, 1).expect("its name was taken away");
         drop((name, socket));
         assert!(UnixStream::connect(&path).is_ok(), "the name of another was removed");
         std::mem::forget(other); // of a server that was killed
         drop(others);
-        let kept = listen(&path, 0o600, 1).expect("a dead one is replaced");
+        let kept = listen(&path, SocketAccess::OWNER, 1).expect("a dead one is replaced");
         drop(kept);
         assert!(!path.exists(), "left behind");
         fs::write(&path, "a letter").expect("written");
-        assert_eq!(listen(&path, 0o600, 1).expect_err("a file").kind(), ErrorKind::AddrInUse);
+        assert_eq!(listen(&path, SocketAccess::OWNER, 1).expect_err("a file").kind(), ErrorKind::AddrInUse);
         assert_eq!(fs::read_to_string(&path).expect("read"), "a letter");
     }
 
@@ -131,10 +148,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("socket");
         for _ in 0..50 {
-            let (name, _) = listen(&path, 0o600, 1).expect("free");
+            let (name, _) = listen(&path, SocketAccess::OWNER, 1).expect("free");
             std::mem::forget(name); // of a server that was killed
             let listening: Vec<_> = thread::scope(|scope| {
-                let servers = [(); 8].map(|()| scope.spawn(|| listen(&path, 0o600, 8).ok()));
+                let servers = [(); 8].map(|()| scope.spawn(|| listen(&path, SocketAccess::OWNER, 8).ok()));
                 servers.into_iter().filter_map(|server| server.join().expect("no panic")).collect()
             });
             assert_eq!(listening.len(), 1);

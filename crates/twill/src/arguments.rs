@@ -21,6 +21,7 @@ use crate::commands::rename::RenameArguments;
 use crate::commands::top::TopArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
+
 use crate::remote_arguments::Fabric;
 use crate::remote_arguments::nqn;
 pub use crate::remote_arguments::{
@@ -32,12 +33,14 @@ use crate::switch::Switch;
 pub mod all;
 mod hosts;
 mod tls;
+mod unix;
 mod zoned;
 
 use all::{AllArguments, StartArguments};
 use hosts::nvme_address;
 pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
 pub use tls::TlsArguments;
+pub use unix::UnixArguments;
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
@@ -385,9 +388,9 @@ pub struct ServeArguments {
     /// One array, or many in one process.
     #[command(flatten)]
     pub of_all: AllArguments,
-    /// Serve NBD at this unix socket; may be repeated [default: NAME.nbd beside the control socket].
-    #[arg(long, value_name = "PATH")]
-    pub unix: Vec<PathBuf>,
+    /// At which Unix sockets, and who may connect to them.
+    #[command(flatten)]
+    pub unix: UnixArguments,
     /// Serve NBD at this address; may be repeated. NBD knows no passwords: use a network you trust, or --tls-certs with
     /// --tls-verify-peer.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]

@@ -27,6 +27,7 @@ mod speed;
 mod start;
 mod status;
 pub mod take_back;
+mod virtual_machine;
 pub mod zoned;
 
 use std::collections::BTreeSet;

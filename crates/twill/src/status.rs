@@ -348,7 +348,7 @@ pub enum RebuildKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportStatus {
     /// As a client takes it: `nbd+unix:///demo?socket=/run/x`, `nbd://10.0.0.1:10809/demo`. For NVMe/TCP
-    /// `nvme+tcp://10.0.0.1:4420/NQN`.
+    /// `nvme+tcp://10.0.0.1:4420/NQN`, and for a virtual machine `vhost-user:/run/x.sock`.
     pub uri: String,
     /// Clients connected now.
     pub connections: u64,

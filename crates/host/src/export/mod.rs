@@ -4,3 +4,4 @@ pub mod nbd;
 pub mod nvme_tcp;
 mod outbox;
 pub mod ublk;
+pub mod vhost_user;

@@ -117,7 +117,7 @@ impl Core {
 
     fn issue(&mut self, slot: u32) {
         let entry = self.slots.get(slot);
-        if entry.state == SlotState::Orphaned && entry.op.is_socket() {
+        if entry.state == SlotState::Orphaned && entry.op.awaits_peer() {
             return self.complete(slot, -libc::ECANCELED);
         }
         let token = token_of(slot, entry.generation);
@@ -405,7 +405,7 @@ impl Core {
             SlotState::Running | SlotState::Expired => {
                 entry.state = SlotState::Orphaned;
                 entry.is_awaited = false;
-                if entry.op.is_socket() {
+                if entry.op.awaits_peer() {
                     let token = token_of(slot, entry.generation);
                     self.cancel(token);
                 }
@@ -424,7 +424,7 @@ impl Core {
     /// for `limit`. Commands of drivers own no memory: the end of the ring ends them. False: something is left, and its
     /// memory must stay.
     pub fn drain(&mut self, limit: Duration) -> bool {
-        let sockets = self.slots.iter_mut().filter(|(_, slot)| slot.op.is_socket());
+        let sockets = self.slots.iter_mut().filter(|(_, slot)| slot.op.awaits_peer());
         let tokens: Vec<u64> = sockets.map(|(index, slot)| token_of(index, slot.generation)).collect();
         tokens.into_iter().for_each(|token| self.cancel(token));
         self.backend.disarm_wake();

@@ -70,7 +70,7 @@ impl Fallback {
 
     pub fn push(&mut self, call: &SystemCall, token: u64) -> Pushed {
         self.in_flight += 1;
-        if call.is_socket() {
+        if call.awaits_peer() {
             match attempt(call) {
                 result if result == -libc::EAGAIN => self.waiting.push((*call, token)),
                 result => self.completed.push((token, result)),
@@ -174,12 +174,18 @@ impl Helpers {
 
 fn poll_fd(call: &SystemCall) -> PollFd<'static> {
     let flags = match call {
-        SystemCall::Accept { .. } | SystemCall::Receive { .. } => PollFlags::IN,
+        SystemCall::Readable { .. } | SystemCall::Accept { .. } | SystemCall::Receive { .. } => PollFlags::IN,
         SystemCall::Send { .. } | SystemCall::SendMessage { .. } => PollFlags::OUT,
         _ => unreachable!("only sockets are polled"),
     };
     // SAFETY: the slot that made the call owns the descriptor until it completes (first invariant).
     PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(call.fd().raw()) }, flags)
+}
+
+fn can_be_read(fd: RawFd) -> bool {
+    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one `pollfd`, which lives until the call returns.
+    unsafe { libc::poll(&raw mut polled, 1, 0) != 0 }
 }
 
 /// Makes the call. Sockets do not block: [`libc::EAGAIN`] says that they are not ready.
@@ -205,9 +211,14 @@ fn attempt(call: &SystemCall) -> i32 {
             SystemCall::Command { .. } | SystemCall::ReadInto { .. } | SystemCall::Nvme { .. } => {
                 return -libc::ENOSYS;
             }
+            SystemCall::Readable { fd } => {
+                if !can_be_read(fd.raw()) {
+                    return -libc::EAGAIN;
+                }
+                0
+            }
             SystemCall::Accept { fd } => {
-                let mut polled = libc::pollfd { fd: fd.raw(), events: libc::POLLIN, revents: 0 };
-                if libc::poll(&raw mut polled, 1, 0) == 0 {
+                if !can_be_read(fd.raw()) {
                     return -libc::EAGAIN; // accept4 would block: the listener keeps the mode its owner gave it
                 }
                 libc::accept4(fd.raw(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)

@@ -159,6 +159,18 @@ fn kind_of(errno: i32) -> DeviceErrorKind {
     }
 }
 
+/// A descriptor that will be readable.
+pub(crate) struct Readable(pub(super) InFlight);
+
+impl Future for Readable {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(self.0.poll(context));
+        Poll::Ready(self.0.take(|_, result| count_of(result).map(|_| ())))
+    }
+}
+
 /// A connection to come.
 pub struct Accept(pub(super) InFlight);
 

@@ -271,6 +271,9 @@ fn entry_of(call: &SystemCall) -> Entry {
             (entry.addr(Some(address)).build(), fd)
         }
         SystemCall::Nvme { .. } => unreachable!("it has entries of another size"),
+        SystemCall::Readable { fd } => {
+            (opcode::PollAdd::new(Fd(fd.number()), u32::from(libc::POLLIN.cast_unsigned())).build(), fd)
+        }
         SystemCall::Accept { fd } => {
             let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
             let accept = opcode::Accept::new(Fd(fd.number()), no_address, no_length);

@@ -62,6 +62,7 @@ use self::late::LateWrites;
 use self::op::Op;
 use self::system_call::COMMAND_BYTES;
 
+pub(crate) use self::futures::Readable;
 pub use self::futures::{Accept, DeviceDone, DeviceRead, Receive, Send, Sleep, ZoneRead};
 pub(crate) use self::futures::{DriverAnswer, NvmePlace, NvmeRead};
 pub(crate) use self::slots::Ticket;
@@ -227,6 +228,11 @@ impl Ring {
         let end = Instant::now() + duration;
         let slot = self.inner.core.borrow_mut().start_sleep(end);
         Sleep(InFlight::new(&self.inner, slot))
+    }
+
+    /// Returns once `fd` can be read. Dropped, it waits no longer.
+    pub(crate) fn readable(&self, fd: &Rc<OwnedFd>) -> Readable {
+        Readable(self.start(Op::Readable { fd: Rc::clone(fd) }))
     }
 
     /// Accepts one connection.

@@ -124,6 +124,10 @@ pub(crate) enum Op {
         /// What the driver wants in the entry's field for an address.
         address: u64,
     },
+    /// A wait until a descriptor can be read: an eventfd that another process signals.
+    Readable {
+        fd: Rc<OwnedFd>,
+    },
     Accept {
         listener: Rc<OwnedFd>,
     },
@@ -211,6 +215,7 @@ impl Op {
             | Op::WriteZeroes { .. }
             | Op::Nvme { .. }
             | Op::Command { .. }
+            | Op::Readable { .. }
             | Op::Accept { .. }
             | Op::Receive { .. }
             | Op::Send { .. } => Route::System,
@@ -218,8 +223,8 @@ impl Op {
     }
 
     /// Whether the operation may wait for a peer for ever: it is cancelled when its future is dropped.
-    pub(super) fn is_socket(&self) -> bool {
-        matches!(self, Op::Accept { .. } | Op::Receive { .. } | Op::Send { .. })
+    pub(super) fn awaits_peer(&self) -> bool {
+        matches!(self, Op::Readable { .. } | Op::Accept { .. } | Op::Receive { .. } | Op::Send { .. })
     }
 
     /// Whether the operation may wait for its driver for ever: only the end of the ring or of the device ends it.
@@ -285,6 +290,7 @@ impl Op {
                 address: *address,
             },
             Op::Nvme { file, command } => command.call(file.descriptor(), vectors),
+            Op::Readable { fd } => SystemCall::Readable { fd: Descriptor::Plain(fd.as_raw_fd()) },
             Op::Accept { listener } => SystemCall::Accept { fd: Descriptor::Plain(listener.as_raw_fd()) },
             Op::Receive { socket, buffer, range, done, whole } => {
                 let rest = &mut buffer.bytes_mut()[range.start + *done..range.end];
@@ -409,6 +415,7 @@ impl Op {
             }
             Op::MemoryClear { offset, bytes, clearing, .. } => (clearing.name(), *offset, *bytes),
             Op::Command { .. } => ("command", 0, 0),
+            Op::Readable { .. } => ("wait", 0, 0),
             Op::Accept { .. } => ("accept", 0, 0),
             Op::Receive { range, .. } => ("receive", 0, range.len() as u64),
             Op::Send { data, .. } => ("send", 0, data.len() as u64),

@@ -76,6 +76,10 @@ pub(super) enum SystemCall {
         /// Its address is that of a list of pieces.
         vectored: bool,
     },
+    /// Ends once the descriptor can be read.
+    Readable {
+        fd: Descriptor,
+    },
     Accept {
         fd: Descriptor,
     },
@@ -116,10 +120,11 @@ impl Descriptor {
 }
 
 impl SystemCall {
-    pub fn is_socket(&self) -> bool {
+    pub fn awaits_peer(&self) -> bool {
         matches!(
             self,
-            SystemCall::Accept { .. }
+            SystemCall::Readable { .. }
+                | SystemCall::Accept { .. }
                 | SystemCall::Receive { .. }
                 | SystemCall::Send { .. }
                 | SystemCall::SendMessage { .. }
@@ -136,6 +141,7 @@ impl SystemCall {
             | SystemCall::Allocate { fd, .. }
             | SystemCall::Command { fd, .. }
             | SystemCall::Nvme { fd, .. }
+            | SystemCall::Readable { fd }
             | SystemCall::Accept { fd }
             | SystemCall::Receive { fd, .. }
             | SystemCall::Send { fd, .. }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use host::socket::{self, SocketName};
+use host::socket::{self, SocketAccess, SocketName};
 use rustix::net::Shutdown;
 use serde_json::Value;
 
@@ -64,10 +64,11 @@ impl Server {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         }
-        let (name, socket) = socket::listen(path, 0o600, BACKLOG).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => in_use(path),
-            _ => failed(error),
-        })?;
+        let (name, socket) =
+            socket::listen(path, SocketAccess::OWNER, BACKLOG).map_err(|error| match error.kind() {
+                io::ErrorKind::AddrInUse => in_use(path),
+                _ => failed(error),
+            })?;
         Ok(Server { name, listener: UnixListener::from(socket), is_over: Arc::default() })
     }
 

@@ -1,10 +1,11 @@
-//! Where clients reach a served array: over NBD and NVMe/TCP, and as a block device of this machine.
+//! Where clients reach a served array: over NBD and NVMe/TCP, as a block device of this machine, and of a virtual one.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use host::export::nbd::Server;
 use host::export::ublk::{UblkDevice, UblkStatus};
+use host::export::vhost_user;
 
 use super::block_device;
 use super::nvme_tcp::NvmeTcpExport;
@@ -27,6 +28,7 @@ pub struct Exports {
     pub(super) server: Server,
     pub(super) nvme_tcp: Option<NvmeTcpExport>,
     pub(super) device: Option<UblkDevice>,
+    pub(super) machine: Option<vhost_user::Server>,
 }
 
 impl Exports {
@@ -69,9 +71,14 @@ impl Exports {
             .help("disconnect them, or cut them off: twill stop --force"))
     }
 
-    /// Connections of NBD clients, and NVMe/TCP hosts.
+    /// Connections of NBD clients, NVMe/TCP hosts, and virtual machines.
     pub(super) fn connections(&self) -> u64 {
-        self.nbd_connections() + self.nvme_tcp.as_ref().map_or(0, NvmeTcpExport::hosts)
+        let hosts = self.nvme_tcp.as_ref().map_or(0, NvmeTcpExport::hosts);
+        self.nbd_connections() + hosts + self.machines()
+    }
+
+    fn machines(&self) -> u64 {
+        u64::from(self.machine.as_ref().is_some_and(vhost_user::Server::is_connected))
     }
 
     fn nbd_connections(&self) -> u64 {
@@ -84,7 +91,12 @@ impl Exports {
         let connections = self.nbd_connections();
         let uri = |address: &String| ExportStatus { uri: address.clone(), connections, hosts: Vec::new() };
         let over_nbd = status.addresses.iter().map(uri);
-        over_nbd.chain(self.nvme_tcp.iter().flat_map(NvmeTcpExport::status)).collect()
+        let to_machine = self.machine.iter().map(|machine| ExportStatus {
+            uri: format!("vhost-user:{}", machine.path().display()),
+            connections: self.machines(),
+            hosts: Vec::new(),
+        });
+        over_nbd.chain(self.nvme_tcp.iter().flat_map(NvmeTcpExport::status)).chain(to_machine).collect()
     }
 
     /// Where the block device is.
@@ -100,9 +112,13 @@ impl Exports {
     /// Ends all connections, each after what it has under way.
     pub(super) fn stop(self) {
         let end = Instant::now() + STOP_LIMIT;
+        let left = || end.saturating_duration_since(Instant::now());
         self.server.stop(STOP_LIMIT);
         if let Some(nvme_tcp) = &self.nvme_tcp {
-            nvme_tcp.stop(end.saturating_duration_since(Instant::now()));
+            nvme_tcp.stop(left());
+        }
+        if let Some(machine) = &self.machine {
+            machine.stop(left());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use engine::log::config::MapLimits;
 use engine::members::load::UpdatePolicy;
 use host::export::nbd::Tls;
+use host::socket::SocketAccess;
 
 use super::nvme_tcp::NvmeTcpOptions;
 use crate::remote_arguments::{Fabric, Reducers};
@@ -42,6 +43,10 @@ pub struct ServeOptions {
     pub zero_copy: bool,
     /// Unix sockets to listen on.
     pub unix: Vec<PathBuf>,
+    /// Who may connect to the Unix sockets, that of a virtual machine included.
+    pub unix_access: SocketAccess,
+    /// Serve to a virtual machine at this Unix socket.
+    pub vhost_user: Option<PathBuf>,
     /// TCP addresses to listen on.
     pub tcp: Vec<SocketAddr>,
     /// With what NBD clients may or must encrypt.

@@ -17,7 +17,7 @@ use engine::volume::{Engine, ReadInto};
 use host::array::{HostArray, MemberDevice};
 use host::balance::BalancedVolume;
 use host::device::SharedDevice;
-use host::export::nbd::{Address, ExportOptions, Server};
+use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::shard::Handle;
 use host::volumes::Volumes;
 use layout::md_superblock::Superblock;
@@ -31,7 +31,9 @@ use super::platform::Known;
 use super::process::Process;
 use super::remote::Remotes;
 use super::scrub_file::{ScrubFile, left_open};
-use super::{Exports, ManagedArray, ServeOptions, ServedArray, Serving, block_device, end, now_unix_s};
+use super::{
+    Exports, ManagedArray, ServeOptions, ServedArray, Serving, block_device, end, now_unix_s, virtual_machine,
+};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::candidates::Candidates;
@@ -335,7 +337,8 @@ pub(super) fn exports<E: Engine + ReadInto>(
     let over_nvme_tcp = |nvme_tcp| NvmeTcpExport::start(shards, volumes, nvme_tcp, options.balance, set_uuid);
     let nvme_tcp = options.nvme_tcp.as_ref().map(over_nvme_tcp).transpose()?;
     let device = block_device::start(shards, volumes, options, set_uuid)?;
-    Ok(Exports { server, nvme_tcp, device })
+    let machine = virtual_machine::start(shards, volumes, options, set_uuid)?;
+    Ok(Exports { server, nvme_tcp, device, machine })
 }
 
 fn over_nbd<E: Engine>(
@@ -346,6 +349,7 @@ fn over_nbd<E: Engine>(
     options: &ServeOptions,
 ) -> Result<Server, Failure> {
     let (server_options, memory) = process.requests();
+    let server_options = ServerOptions { unix: options.unix_access, ..server_options };
     let server = Server::sharing(shards.clone(), server_options, memory, options.tls.clone());
     let (volumes, balance) = (volumes.clone(), options.balance);
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };

@@ -85,7 +85,7 @@ impl Server {
     pub fn listen(&self, address: &Address) -> io::Result<Address> {
         let (name, socket, bound) = match address {
             Address::Unix(path) => {
-                let (name, socket) = socket::listen(path, self.state.options.unix_mode, BACKLOG)?;
+                let (name, socket) = socket::listen(path, self.state.options.unix, BACKLOG)?;
                 (Some(name), socket, address.clone())
             }
             Address::Tcp(wanted) => {

@@ -12,7 +12,7 @@ use super::tls::Tls;
 use super::transmission::Limits;
 use super::watch::TimeLimits;
 use crate::machine::MemoryLimit;
-use crate::socket::SocketName;
+use crate::socket::{SocketAccess, SocketName};
 use parking_lot::{Condvar, Mutex};
 use rustix::net::{self, Shutdown};
 use serde::Serialize;
@@ -49,8 +49,8 @@ pub struct ServerOptions {
     pub memory_limit: Duration,
     /// Requests and bytes that one connection may have in flight.
     pub limits: Limits,
-    /// Permission bits of a unix socket.
-    pub unix_mode: u32,
+    /// Who may connect to a unix socket.
+    pub unix: SocketAccess,
 }
 
 impl Default for ServerOptions {
@@ -67,7 +67,7 @@ impl Default for ServerOptions {
             tries_memory: false,
             memory_limit: Duration::from_secs(10),
             limits: Limits { requests_max: 512, bytes_max: 64 << 20 },
-            unix_mode: 0o600,
+            unix: SocketAccess::OWNER,
         }
     }
 }

@@ -13,7 +13,7 @@ use engine::members::load::UpdatePolicy;
 use host::export::nbd::Tls;
 use host::killed_server::when_free;
 use host::machine::{MemoryLimit, check_memory};
-use host::socket::listen_tcp;
+use host::socket::{SocketAccess, listen_tcp};
 
 use super::picked::absolute;
 use crate::arguments::{HostArguments, ServeArguments};
@@ -51,7 +51,8 @@ pub fn check_options(arguments: &ServeArguments) -> Result<(), Failure> {
 /// # Errors
 /// Which place, and why.
 pub fn check_places(arguments: &ServeArguments, nvme_tcp: Option<&NvmeTcpOptions>) -> Result<(), Failure> {
-    arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
+    arguments.unix.nbd.iter().try_for_each(|path| check_socket_place(path, "--unix"))?;
+    arguments.unix.vhost_user.iter().try_for_each(|path| check_socket_place(path, "--vhost-user"))?;
     let over_nvme_tcp = nvme_tcp.iter().flat_map(|options| &options.listen);
     if let Some(address) = arguments.metrics.filter(|address| !address.ip().is_loopback()) {
         tracing::warn!("{address}: whoever reaches this address can read the array's metrics");
@@ -67,8 +68,10 @@ pub fn options(
     name: &str,
     (control, process): (&Path, &Process),
 ) -> ServeOptions {
-    let mut unix: Vec<PathBuf> = arguments.unix.iter().map(|path| absolute(path)).collect();
-    if unix.is_empty() && arguments.tcp.is_empty() && nvme_tcp.is_none() && arguments.ublk.is_none() {
+    let mut unix: Vec<PathBuf> = arguments.unix.nbd.iter().map(|path| absolute(path)).collect();
+    let is_served_elsewhere =
+        nvme_tcp.is_some() || arguments.ublk.is_some() || arguments.unix.vhost_user.is_some();
+    if unix.is_empty() && arguments.tcp.is_empty() && !is_served_elsewhere {
         unix.push(control.with_file_name(format!("{}.nbd", file_name(name))));
     }
     let far = arguments.tcp.iter().filter(|address| !address.ip().is_loopback());
@@ -92,6 +95,8 @@ pub fn options(
         balance: !arguments.no_balance,
         zero_copy: !arguments.no_zero_copy,
         unix,
+        unix_access: arguments.unix.access(),
+        vhost_user: arguments.unix.vhost_user.as_deref().map(absolute),
         tcp: arguments.tcp.clone(),
         tls,
         nvme_tcp,
@@ -137,10 +142,12 @@ fn parity_cache_bytes(arguments: &ServeArguments) -> u64 {
 }
 
 /// Refuses a place where no socket can be, before the start writes to members.
-fn check_socket_place(path: &Path) -> Result<(), Failure> {
+fn check_socket_place(path: &Path, option: &str) -> Result<(), Failure> {
     let cannot = |kind, what: &str| {
         let failure = Failure::new(kind, format!("cannot listen at {}: {what}", path.display()));
-        Err(failure.help("nothing was written; name another place with --unix PATH, in a folder that exists"))
+        let help =
+            format!("nothing was written; name another place with {option} PATH, in a folder that exists");
+        Err(failure.help(help))
     };
     let place = absolute(path);
     match place.parent() {
@@ -212,6 +219,8 @@ pub fn quiet_options() -> ServeOptions {
         balance: true,
         zero_copy: true,
         unix: Vec::new(),
+        unix_access: SocketAccess::OWNER,
+        vhost_user: None,
         tcp: Vec::new(),
         tls: None,
         nvme_tcp: None,

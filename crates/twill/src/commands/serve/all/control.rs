@@ -110,8 +110,9 @@ fn wanted(words: Vec<String>, folder: &Path) -> Result<Wanted, Failure> {
     let mut arguments = arguments.ok_or_else(|| usage("the words are those of another command".into()))?;
     in_folder(&mut arguments, folder);
     let choice = &arguments.choice;
-    let of_members = || Some(choice.members.first()?.display().to_string());
-    let key = choice.name.clone().or_else(|| choice.uuid.clone()).or_else(of_members);
+    let mut places = choice.members.iter().chain(choice.scan.iter().flatten());
+    let mut place = || Some(places.next()?.display().to_string());
+    let key = choice.name.clone().or_else(|| choice.uuid.clone()).or_else(&mut place);
     let key = key.unwrap_or_else(|| "array".to_owned());
     Ok(Wanted { key, arguments, is_listed: false })
 }
@@ -129,6 +130,7 @@ fn in_folder(arguments: &mut ServeArguments, folder: &Path) {
     };
     let choice = &mut arguments.choice;
     choice.members.iter_mut().chain(choice.scan.iter_mut().flatten()).for_each(whole);
-    arguments.unix.iter_mut().chain(&mut arguments.control).for_each(whole);
-    arguments.hosts.files().for_each(whole);
+    let sockets = arguments.unix.nbd.iter_mut().chain(&mut arguments.unix.vhost_user);
+    let files = sockets.chain(&mut arguments.control).chain(&mut arguments.tls.tls_certs);
+    files.chain(arguments.hosts.files()).for_each(whole);
 }
