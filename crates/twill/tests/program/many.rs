@@ -297,6 +297,35 @@ fn an_array_with_a_member_that_hangs_holds_up_none_of_the_others() {
     daemon.stop();
 }
 
+/// The stop of a caller waits for a member, for longer than a start may; a signal does not end the process in the middle of it.
+#[test]
+fn a_signal_waits_for_a_stop_that_is_under_way() {
+    let world = World::new();
+    make(&world, 1);
+    let targets: Vec<Target<'_>> =
+        ["t0", "t1", "t2"].iter().map(|file| Target::start(&world, &[file])).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    let create = ["create", "--level", "5", "--name", "hung", "--bitmap", "internal", "--assume-clean"];
+    world.twill(&create, &members).succeeds();
+    let mut daemon = Daemon::start(&world, &["--scan", "d", "--shards", "2", "--member-time-limit", "40"]);
+    world.twill(&["serve", "--join"], &members).succeeds();
+    assert_eq!(client(&world, "hung").write(0, &block(1), 0).unwrap(), 0);
+    targets[1].signal(Signal::STOP);
+    let mut stopping = world.command();
+    stopping.args(["stop", "--force", "hung"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let stopping = stopping.spawn().expect("the program");
+    thread::sleep(Duration::from_millis(500));
+    daemon.signal(Signal::TERM);
+    thread::sleep(Duration::from_secs(12));
+    assert!(daemon.process.try_wait().expect("a child").is_none(), "it ended: {}", daemon.log());
+    targets[1].signal(Signal::CONT);
+    assert_eq!(daemon.end(), Some(0), "{}", daemon.log());
+    assert!(stopping.wait_with_output().expect("it ends").status.success(), "{}", daemon.log());
+    assert!(!daemon.log().contains("hangs"), "{}", daemon.log());
+    let says = world.twill(&["examine", "--json"], &members).succeeds().stdout;
+    assert!(says.contains("clean") && !says.contains("\"clean\": false"), "{says}");
+}
+
 #[test]
 fn arrays_come_and_go_while_others_are_written_and_all_are_back_after_a_kill() {
     let world = World::new();

@@ -134,7 +134,7 @@ impl Arrays {
             thread::spawn(move || {
                 let _started = place.begun(end);
                 let outcome = place.stop();
-                if matches!(outcome, Ok(None)) && !place.is_not_served() {
+                if place.is_starting() {
                     tracing::warn!("{} is left as it is: its start hangs", place.name());
                 }
                 (place.name(), outcome)
@@ -204,12 +204,19 @@ impl Arrays {
         let end = Instant::now() + TRIED_FOR;
         let mut said = None;
         loop {
+            // A stop of the process may be refused: then its arrays are tried on.
             if self.is_ending.load(SeqCst) {
+                if place.tries_again(AGAIN_AFTER) {
+                    continue;
+                }
+                return;
+            }
+            if !place.begins() {
                 return;
             }
             let outcome = self.attempt(place, wanted);
             let Err(failure) = outcome else { return self.say_how_it_is() };
-            let again = may_come(&failure) && Instant::now() < end && !self.is_ending.load(SeqCst);
+            let again = may_come(&failure) && Instant::now() < end;
             if said.as_ref() != Some(&failure.message) {
                 tracing::error!("{} is not served: {failure}", place.name());
                 said = Some(failure.message.clone());
@@ -242,7 +249,12 @@ impl Arrays {
         let controlled = to_serve.start(&self.process, &control, hear)?;
         let announcement = Announcement::new(controlled.status()?, &control, warnings);
         tracing::info!(array = announcement.name, "serving");
-        place.serves(controlled, announcement);
+        let is_wanted = place.serves(Arc::clone(&controlled), announcement);
+        if !is_wanted {
+            controlled.stop_and_tell();
+        } else if self.is_ending.load(SeqCst) {
+            let _said_by_the_process = place.stop();
+        }
         Ok(())
     }
 

@@ -17,6 +17,9 @@ use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::serving::Stopped;
 
+/// How often to look whether the stop of another caller has ended or was refused.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// An array's place.
 pub struct Place {
     /// What it was asked for by: its name or UUID.
@@ -119,18 +122,19 @@ impl Place {
         drop(server);
     }
 
-    /// Clients are served.
-    pub fn serves(&self, controlled: Arc<Controlled>, announcement: Announcement) {
-        self.change(State::Served { controlled, announcement });
+    /// An attempt to start it begins. False if it was taken out: nobody may start it here any more.
+    pub fn begins(&self) -> bool {
+        self.change_unless_over(State::Starting { since: Instant::now() })
+    }
+
+    /// Clients are served. False if it was taken out meanwhile.
+    pub fn serves(&self, controlled: Arc<Controlled>, announcement: Announcement) -> bool {
+        self.change_unless_over(State::Served { controlled, announcement })
     }
 
     /// It does not start. False if it was taken out meanwhile.
     pub fn fails(&self, failure: Failure, again: bool) -> bool {
-        let is_over = matches!(self.inner.lock().state, State::Over(_));
-        if !is_over {
-            self.change(State::NotServed { failure, again });
-        }
-        !is_over
+        self.change_unless_over(State::NotServed { failure, again })
     }
 
     /// It is tried again. False if it was taken out meanwhile.
@@ -171,19 +175,36 @@ impl Place {
         self.change(State::Over(failure));
     }
 
-    /// Stops the array, for a signal. None: it was not served.
+    /// Stops the array, for a signal; a stop that is under way is waited for, however long it takes. None: it was not served, or
+    /// another caller has stopped it.
     ///
     /// # Errors
     /// It goes on, or what went wrong.
     pub fn stop(&self) -> Result<Option<Stopped>, NotStopped> {
-        let State::Served { controlled, .. } = self.state() else { return Ok(None) };
-        let outcome = controlled.stop(false, true);
-        match &outcome {
-            Err(NotStopped::GoesOn(_)) => {}
-            Err(NotStopped::Ended(failure)) => self.end(Some(failure.clone())),
-            Ok(_) => self.end(None),
+        loop {
+            match self.state() {
+                State::Served { controlled, .. } => {
+                    let outcome = controlled.stop(false, true);
+                    match &outcome {
+                        // Another caller stops it, and may yet be refused.
+                        Err(NotStopped::GoesOn(failure)) if failure.kind == ExitKind::NotFound => {}
+                        Err(NotStopped::GoesOn(_)) => return outcome.map(Some),
+                        Err(NotStopped::Ended(failure)) => {
+                            self.end(Some(failure.clone()));
+                            return outcome.map(Some);
+                        }
+                        Ok(_) => {
+                            self.end(None);
+                            return outcome.map(Some);
+                        }
+                    }
+                }
+                State::Stopping { .. } => {}
+                State::Over(Some(failure)) => return Err(NotStopped::Ended(failure)),
+                State::Starting { .. } | State::NotServed { .. } | State::Over(None) => return Ok(None),
+            }
+            let _changed_or_not = self.changed.wait_for(&mut self.inner.lock(), LOOK_AGAIN);
         }
-        outcome.map(Some)
     }
 
     /// What the start has come to, waited for until `end`.
@@ -214,6 +235,22 @@ impl Place {
 
     fn state(&self) -> State {
         self.inner.lock().state.clone()
+    }
+
+    /// Whether it is being started.
+    pub fn is_starting(&self) -> bool {
+        matches!(self.inner.lock().state, State::Starting { .. })
+    }
+
+    /// Nothing follows once it is over: another place may have the array.
+    fn change_unless_over(&self, state: State) -> bool {
+        let mut inner = self.inner.lock();
+        let is_over = matches!(inner.state, State::Over(_));
+        if !is_over {
+            inner.state = state;
+            self.changed.notify_all();
+        }
+        !is_over
     }
 
     fn change(&self, state: State) {
@@ -297,4 +334,21 @@ pub fn not_served(name: &str, failure: Failure, again: bool) -> Failure {
     let next = format!("twill start {name} tries it again");
     let help = failure.help.as_ref().map_or_else(|| next.clone(), |help| format!("{help}; then {next}"));
     Failure { kind, message, ..failure }.help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another place has the array by then: what a late attempt comes to must not bring this one back.
+    #[test]
+    fn a_place_that_was_taken_out_stays_so() {
+        let place = Place::new("store");
+        let failure = || Failure::new(ExitKind::NotEnoughMembers, "members are missing");
+        assert!(place.begins() && place.fails(failure(), true) && place.is_not_served());
+        assert!(place.begins() && !place.is_not_served(), "nobody else starts it during the next attempt");
+        place.end(None);
+        assert!(!place.begins() && !place.fails(failure(), true));
+        assert!(matches!(place.stop(), Ok(None)) && place.is_forgotten());
+    }
 }
