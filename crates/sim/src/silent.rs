@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::array::scrub::{Phase, ScrubRequest, ScrubState};
+use engine::members::MemberState;
 use engine::mismatch::{Mismatch, Outcome, ScrubMode, Unit, Wrong};
 use layout::geometry::Level;
 use layout::units::{MemberOffset, Slot};
@@ -47,9 +48,10 @@ pub(crate) fn trial(array: &Rc<Array>) {
     array.world.note(Note::Words(format!("  member {slot} lies at {words:?}, unreadable places: {latent}")));
     if let Some(found) = scrub(array, false) {
         named(array, slot, &disk, &damage, &found.report.found);
-        // One that had too many read errors is out meanwhile, and a spare was made from the others.
-        let is_in =
+        // One that had too many read errors is out meanwhile, and a spare may have been made from the others.
+        let is_there =
             array.machine.disks.borrow()[slot.index()].as_ref().is_some_and(|now| now.number == disk.number);
+        let is_in = is_there && array.shared.members.state(slot) == MemberState::InSync;
         if is_in && !disk.faults.borrow().bad.is_empty() {
             array
                 .world
