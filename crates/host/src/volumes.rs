@@ -81,7 +81,7 @@ impl<E: Engine> Volumes<E> {
     /// The array's volume on the calling shard.
     ///
     /// # Panics
-    /// If the caller is not a task of one of the array's shards.
+    /// If the caller is not a task of one of the array's shards, or the array has been closed.
     pub fn here(&self) -> Rc<ArrayVolume<E>> {
         self.here_if_open().expect("an array of this shard")
     }

@@ -607,16 +607,25 @@ pub struct SetArguments {
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub rate_min: Option<u64>,
     /// Slow it down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
-    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
     pub p99_budget: Option<std::time::Duration>,
 }
 
-/// `30s`, `2m`, or a number of seconds.
+/// Longest time that can be said: what is longer is a slip, and would be beyond what clocks count.
+const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// `30s`, `2m` or `500ms`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 30s"))?;
+    (duration <= DURATION_MAX).then_some(duration).ok_or_else(|| "it is longer than a year".to_owned())
+}
+
+/// A duration, or a number of seconds.
 fn wait_time(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().map(Duration::from_secs);
-    seconds
-        .or_else(|_| humantime::parse_duration(text))
-        .map_err(|error| format!("{error}; write it like 30s"))
+    match text.parse::<u32>() {
+        Ok(_) => duration(&format!("{text}s")),
+        Err(_) => duration(text),
+    }
 }
 
 fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {

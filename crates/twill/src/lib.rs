@@ -5,6 +5,7 @@
 
 mod arguments;
 mod array_name;
+mod array_uuid;
 mod bytes;
 mod commands;
 mod control;

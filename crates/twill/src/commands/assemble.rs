@@ -19,6 +19,7 @@ use layout::units::{Slot, Stripe};
 use super::output::Output;
 use super::waiting;
 use crate::arguments::{AssembleArguments, Choice};
+use crate::array_uuid;
 use crate::bytes;
 use crate::counted::{counted, slots_words};
 use crate::exit::ExitKind;
@@ -139,12 +140,8 @@ pub fn filter(choice: &Choice) -> Result<Filter, Failure> {
     Ok(Filter { set_uuid, name: choice.name.clone(), force: choice.force })
 }
 
-/// mdadm's four groups of eight digits, or any other grouping.
 fn parse_uuid(text: &str) -> Result<[u8; 16], Failure> {
-    let digits: String = text.chars().filter(|letter| !":-.".contains(*letter)).collect();
-    let is_whole = digits.len() == 32 && digits.chars().all(|letter| letter.is_ascii_hexdigit());
-    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_whole);
-    number.map(u128::to_be_bytes).ok_or_else(|| {
+    array_uuid::parse(text).ok_or_else(|| {
         Failure::new(ExitKind::Usage, format!("{text:?} is no UUID")).help("a UUID has 32 hexadecimal digits")
     })
 }

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::folders::{file_name, folders};
 use super::identity::{Identity, ServedState};
 use super::protocol::{LINE_BYTES_MAX, Request, Response};
+use crate::array_uuid;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
@@ -224,8 +225,7 @@ fn called(all: &[(String, PathBuf)], word: &str) -> Option<PathBuf> {
 /// Whether the array at a socket has this UUID, this block device, or this member. A server that hangs has none of them.
 fn is_called(socket: &Path, word: &str) -> bool {
     let Some(found) = identity(socket) else { return false };
-    let digits = |text: &str| text.replace([':', '-'], "").to_lowercase();
-    if !found.uuid.is_empty() && digits(&found.uuid) == digits(word) {
+    if !found.uuid.is_empty() && array_uuid::is_same(&found.uuid, word) {
         return true;
     }
     let path = fs::canonicalize(word).ok();

@@ -3,12 +3,15 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use engine::volume::{Engine, ReadInto};
 use host::export::nbd::Server;
 use host::export::ublk::{UblkDevice, UblkStatus};
 use host::export::vhost_user;
+use host::shard::Handle;
+use host::volumes::Volumes;
 
-use super::block_device;
 use super::nvme_tcp::NvmeTcpExport;
+use super::{ServeOptions, block_device, virtual_machine};
 use crate::counted::counted_as;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -32,6 +35,26 @@ pub struct Exports {
 }
 
 impl Exports {
+    /// Serves the array in every other way that was asked for.
+    ///
+    /// # Errors
+    /// Which is refused, and why.
+    pub(super) fn add_others<E: Engine + ReadInto>(
+        &mut self,
+        shards: &Handle,
+        volumes: &Volumes<E>,
+        options: &ServeOptions,
+        set_uuid: &[u8; 16],
+    ) -> Result<(), Failure> {
+        if let Some(nvme_tcp) = &options.nvme_tcp {
+            self.nvme_tcp = Some(NvmeTcpExport::start(shards, volumes, nvme_tcp, options.balance, set_uuid)?);
+        }
+        self.machine = virtual_machine::start(shards, volumes, options, set_uuid)?;
+        // Last: a device that was made is not taken away again.
+        self.device = block_device::start(shards, volumes, options, set_uuid)?;
+        Ok(())
+    }
+
     /// Takes the block device away, if there is one.
     ///
     /// # Errors
@@ -111,14 +134,11 @@ impl Exports {
 
     /// Ends all connections, each after what it has under way.
     pub(super) fn stop(self) {
-        let end = Instant::now() + STOP_LIMIT;
-        let left = || end.saturating_duration_since(Instant::now());
-        self.server.stop(STOP_LIMIT);
-        if let Some(nvme_tcp) = &self.nvme_tcp {
-            nvme_tcp.stop(left());
-        }
-        if let Some(machine) = &self.machine {
-            machine.stop(left());
-        }
+        // Side by side: clients of one kind that take long leave no less time to the others.
+        thread::scope(|scope| {
+            scope.spawn(|| self.server.stop(STOP_LIMIT));
+            scope.spawn(|| self.nvme_tcp.iter().for_each(|nvme_tcp| nvme_tcp.stop(STOP_LIMIT)));
+            scope.spawn(|| self.machine.iter().for_each(|machine| machine.stop(STOP_LIMIT)));
+        });
     }
 }

@@ -107,7 +107,7 @@ impl Known {
     }
 }
 
-/// A shard ends only when the program does.
+/// A shard ends with the last array that it serves, or by a panic.
 fn told(result: Result<(), ShardGone>, slot: Slot) {
     if let Err(error) = result {
         tracing::error!(%error, slot = slot.get(), "a shard has no way to the member");

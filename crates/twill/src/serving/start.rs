@@ -25,15 +25,12 @@ use layout::redo_log::RedoArea;
 
 use super::event_log::EventLog;
 use super::manager::{ArrayManager, gone};
-use super::nvme_tcp::NvmeTcpExport;
 use super::open::open_member;
 use super::platform::Known;
 use super::process::Process;
 use super::remote::Remotes;
 use super::scrub_file::{ScrubFile, left_open};
-use super::{
-    Exports, ManagedArray, ServeOptions, ServedArray, Serving, block_device, end, now_unix_s, virtual_machine,
-};
+use super::{Exports, ManagedArray, ServeOptions, ServedArray, Serving, end, now_unix_s};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::candidates::Candidates;
@@ -333,12 +330,16 @@ pub(super) fn exports<E: Engine + ReadInto>(
     options: &ServeOptions,
     set_uuid: &[u8; 16],
 ) -> Result<Exports, Failure> {
+    // From here on clients come: what is refused below ends theirs before the array is closed.
     let server = over_nbd(process, shards, volumes, fast_zero, options)?;
-    let over_nvme_tcp = |nvme_tcp| NvmeTcpExport::start(shards, volumes, nvme_tcp, options.balance, set_uuid);
-    let nvme_tcp = options.nvme_tcp.as_ref().map(over_nvme_tcp).transpose()?;
-    let device = block_device::start(shards, volumes, options, set_uuid)?;
-    let machine = virtual_machine::start(shards, volumes, options, set_uuid)?;
-    Ok(Exports { server, nvme_tcp, device, machine })
+    let mut exports = Exports { server, nvme_tcp: None, device: None, machine: None };
+    match exports.add_others(shards, volumes, options, set_uuid) {
+        Ok(()) => Ok(exports),
+        Err(failure) => {
+            exports.stop();
+            Err(failure)
+        }
+    }
 }
 
 fn over_nbd<E: Engine>(

@@ -181,10 +181,7 @@ impl Gathered<'_> {
             device_bytes: known.bytes_of(path),
             ..MemberStatus::default()
         };
-        let deleted = Deleted::look();
-        let is_deleted = |path: &String| deleted.has(Path::new(path));
-        let with_name = |member: MemberStatus| MemberStatus {
-            deleted: member.path.as_ref().is_some_and(is_deleted),
+        let with_remote = |member: MemberStatus| MemberStatus {
             remote: member.path.as_ref().and_then(|path| known.remote(path)),
             ..member
         };
@@ -192,7 +189,15 @@ impl Gathered<'_> {
         let replacements = slots.clone().filter_map(replacement_status);
         let spares = self.kept.spares.iter().map(spare_status);
         let faulty = known.faulty.iter().map(faulty_status);
-        slots.map(slot_status).chain(replacements).chain(spares).chain(faulty).map(with_name).collect()
+        let all = slots.map(slot_status).chain(replacements).chain(spares).chain(faulty);
+        let mut all: Vec<MemberStatus> = all.map(with_remote).collect();
+        // Shards wait for the lock: they do not wait for a file system, too.
+        drop(known);
+        let deleted = Deleted::look();
+        for member in &mut all {
+            member.deleted = member.path.as_ref().is_some_and(|path| deleted.has(Path::new(path)));
+        }
+        all
     }
 
     fn rebuild_status(&self) -> Option<RebuildStatus> {

@@ -20,8 +20,9 @@ use engine::error::VolumeError;
 use engine::limits::REQUEST_BYTES_MAX;
 use engine::volume::{Volume, ZeroFlags};
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -34,7 +35,7 @@ use super::long_work::LongWork;
 use super::memory::Memory;
 use super::negotiate::{self, Agreed, ExportInfo};
 use super::protocol::{self, Errno, HEAD_BYTES_MAX, Head, Malformed, command};
-use super::watch::{ConnectionState, Lifecycle};
+use super::watch::{ConnectionState, Lifecycle, within};
 use crate::receiver::{Receiver, STAGING_BYTES};
 use crate::ring::Ring;
 use crate::shard::ShardContext;
@@ -48,6 +49,9 @@ const PAYLOAD_PIECE_BYTES: usize = 1 << 20;
 
 /// How often a request that waits for memory looks again.
 const MEMORY_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long the goodbye of TLS may take after the last reply.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes after which no further reply joins a send, so that memory comes back while a slow client reads.
 const SEND_BYTES: usize = 256 << 10;
@@ -566,13 +570,18 @@ impl Outgoing {
 
 /// The task that sends replies.
 async fn send<W: Wire>(outgoing: Rc<Outgoing>, shard: ShardContext, wire: W, connection: u64) {
-    let sent = send_replies(outgoing, shard.pool, &wire).await;
+    let sent = send_replies(outgoing, Arc::clone(&shard.pool), &wire).await;
     if let Err(error) = sent {
         tracing::debug!(connection, %error, "replies cannot be sent");
         // Ends the receive that the reading task waits in.
         return wire.shut_down();
     }
-    wire.finish().await;
+    // The watcher does not see this any more: the client has had its last reply.
+    let mut goodbye = pin!(wire.finish());
+    if !within(&shard.ring, GOODBYE_LIMIT, |context| goodbye.as_mut().poll(context)).await {
+        tracing::debug!(connection, "the client has not taken the goodbye of TLS within the time limit");
+        wire.shut_down();
+    }
 }
 
 /// Sends replies as they become ready until [`Outbox::finish`], or until an error: then it gives up the replies that are

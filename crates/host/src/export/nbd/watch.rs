@@ -136,7 +136,11 @@ fn or(first: Poll<()>, second: impl FnOnce() -> Poll<()>) -> Poll<()> {
 }
 
 /// Waits for `poll`, at most for `limit`; false if the time ran out.
-async fn within(ring: &Ring, limit: Duration, mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>) -> bool {
+pub(super) async fn within(
+    ring: &Ring,
+    limit: Duration,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>,
+) -> bool {
     let mut sleep = pin!(ring.sleep(limit));
     poll_fn(|context| {
         if poll(context).is_ready() {

@@ -42,7 +42,7 @@ pub struct ServerStatus {
     pub hosts: Vec<ConnectedHost>,
 }
 
-/// The NVMe/TCP server of a process. All methods may be called from any thread.
+/// A server of subsystems to NVMe/TCP hosts. All methods may be called from any thread.
 pub struct Server {
     shared: Arc<Shared>,
     shards: Handle,

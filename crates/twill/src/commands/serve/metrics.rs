@@ -15,10 +15,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Semaphore;
 
+use self::bounded_listener::BoundedListener;
 use self::scrape::text;
 use super::{Controlled, page};
 use crate::failure::Failure;
 
+mod bounded_listener;
 mod scrape;
 
 /// How long one answer may take: Prometheus waits ten seconds.
@@ -56,7 +58,7 @@ pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
     let routes = routes(address.ip().is_loopback());
     thread::Builder::new().name("metrics".into()).spawn(move || {
         let served = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let listener = BoundedListener::new(tokio::net::TcpListener::from_std(listener)?);
             axum::serve(listener, routes.with_state(metrics)).with_graceful_shutdown(stopped).await
         });
         if let Err(error) = served {

@@ -15,6 +15,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::settings::{Place, Settings, Wrong};
 use crate::array_name;
+use crate::array_uuid::{self, is_same};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 
@@ -101,7 +102,7 @@ impl Reader<'_> {
                 .wrong(key.span().start, Wrong::new(what, "write [array.NAME], and its settings below"));
         };
         let name = key.get_ref().as_ref();
-        if !is_uuid(name) && array_name::checked(name).is_err() {
+        if array_uuid::parse(name).is_none() && array_name::checked(name).is_err() {
             let what = format!("{name:?} is neither a name nor a UUID of an array");
             return self
                 .wrong(key.span().start, Wrong::new(what, "twill list --scan has both of every array"));
@@ -146,21 +147,6 @@ fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Entry<'a, 'i>> {
     let mut entries: Vec<Entry<'a, 'i>> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     entries
-}
-
-/// Whether a word is a UUID: 32 hexadecimal digits, in any grouping.
-pub fn is_uuid(word: &str) -> bool {
-    let digits = digits(word);
-    digits.len() == 32 && digits.chars().all(|letter| letter.is_ascii_hexdigit())
-}
-
-/// Whether two words name the same array.
-pub fn is_same(one: &str, other: &str) -> bool {
-    one == other || is_uuid(one) && is_uuid(other) && digits(one) == digits(other)
-}
-
-fn digits(word: &str) -> String {
-    word.chars().filter(|letter| !":-.".contains(*letter)).collect::<String>().to_ascii_lowercase()
 }
 
 #[cfg(test)]

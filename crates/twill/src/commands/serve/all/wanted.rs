@@ -6,10 +6,11 @@ use engine::array::assemble::{Filter, assemble};
 use layout::md_superblock::display_uuid;
 
 use super::command_line::given_to_serve;
-use super::configuration::{self, Configuration, Listed, is_same, is_uuid};
+use super::configuration::{self, Configuration, Listed};
 use super::settings::{Settings, Wrong};
 use crate::arguments::ServeArguments;
 use crate::array_name;
+use crate::array_uuid::{self, is_same};
 use crate::commands::assemble::{self as choose, in_use::in_use};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -120,7 +121,7 @@ impl Source {
         let mut arguments = settings.arguments().map_err(|Wrong { what, help }| {
             Failure::new(ExitKind::Usage, format!("{key}: {what}")).help(help)
         })?;
-        match is_uuid(key) {
+        match array_uuid::parse(key).is_some() {
             true => arguments.choice.uuid = Some(key.to_owned()),
             false => arguments.choice.name = Some(array_name::checked(key)?),
         }
