@@ -231,7 +231,8 @@ impl Node {
         effects.into_iter().for_each(|effect| self.carry_out(key, effect));
     }
 
-    /// The host has connected anew: nothing of the former attach begins any more, and the others hear of the new one.
+    /// The host has connected anew: nothing of the former attach begins any more but resends of what is kept there, and the others hear
+    /// of the new one.
     fn attach_anew(self: &Rc<Self>) {
         self.end_ops();
         self.attaches.borrow_mut().push(Target::new(self.index, Pool::new(1 << 20)));
@@ -248,9 +249,8 @@ impl Node {
             return reply(to, Err(NoAnswer::Device(error)));
         }
         let (own, reply_to) = (Rc::clone(self), Rc::clone(to));
-        let token: Token = Box::new(move |mut answer, data| {
+        let token: Token = Box::new(move |answer, data| {
             let (fabric, to) = (Rc::clone(&own.fabric), reply_to);
-            answer.outcome.retained &= key == own.key();
             fabric.world.note(Note::Words(format!("target {}: {answer:?}", own.index)));
             let delay = fabric.delay();
             fabric.world.after(delay, move || reply(&to, Ok(Answered { answer, data })));
@@ -326,7 +326,9 @@ impl Node {
                 return; // else the contribution, but not its answer, arrives
             }
         }
-        let peer = fabric.node(to).filter(|peer| peer.is_known() && key == self.key());
+        // What a former attach sends was kept there, and goes the way of the new one.
+        let has_way = key == self.key() || self.is_known();
+        let peer = fabric.node(to).filter(|peer| peer.is_known() && has_way);
         let Some(peer) = peer else { return tell(Ending::PeerUnreachable) };
         let their_key = peer.key();
         world.after(fabric.delay(), move || {

@@ -11,7 +11,6 @@ use engine::members::load::UpdatePolicy;
 use layout::geometry::MEMBERS_MAX;
 use nvme_tcp::names::Nqn;
 
-use crate::bytes;
 #[cfg(feature = "laboratory")]
 use crate::commands::bench::BenchArguments;
 use crate::commands::correct_size::CorrectSizeArguments;
@@ -21,6 +20,7 @@ use crate::commands::rename::RenameArguments;
 use crate::commands::top::TopArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
+use crate::{bytes, duration};
 
 use crate::remote_arguments::Fabric;
 use crate::remote_arguments::nqn;
@@ -329,7 +329,7 @@ pub struct Choice {
     /// Wait so long, like 30s, for members that superblocks name and that are not there yet; 0 not at all [default: 5s for
     /// `serve --scan`, else 0]. When all are there it goes on at once, and after the wait without them. With this option paths
     /// that are named and not there are waited for, too.
-    #[arg(long, value_name = "TIME", value_parser = wait_time)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_or_seconds)]
     pub wait_members: Option<Duration>,
     /// How members on other machines are reached.
     #[command(flatten)]
@@ -607,25 +607,8 @@ pub struct SetArguments {
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub rate_min: Option<u64>,
     /// Slow it down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
-    #[arg(long, value_parser = duration, value_name = "TIME")]
+    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
     pub p99_budget: Option<std::time::Duration>,
-}
-
-/// Longest time that can be said: what is longer is a slip, and would be beyond what clocks count.
-const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// `30s`, `2m` or `500ms`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 30s"))?;
-    (duration <= DURATION_MAX).then_some(duration).ok_or_else(|| "it is longer than a year".to_owned())
-}
-
-/// A duration, or a number of seconds.
-fn wait_time(text: &str) -> Result<Duration, String> {
-    match text.parse::<u32>() {
-        Ok(_) => duration(&format!("{text}s")),
-        Err(_) => duration(text),
-    }
 }
 
 fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {

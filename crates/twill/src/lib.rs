@@ -10,6 +10,7 @@ mod bytes;
 mod commands;
 mod control;
 mod counted;
+mod duration;
 mod exit;
 mod failure;
 mod logging;

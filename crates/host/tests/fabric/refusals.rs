@@ -105,12 +105,40 @@ fn an_attach_under_another_key_ends_the_one_before() {
     let ask = |key, number| Settle { op: op(number), attach_key: key, action: SettleAction::Ask };
     let asked = first.settle(0, &ask(11, 1));
     assert!(written[0].outcome.retained);
-    // What is kept there can be sent to no member any more.
-    let outcome = nvme_tcp::vendor::Outcome { retained: false, ..written[0].outcome };
-    assert_eq!((asked.status, asked.outcome), (Status::SUCCESS, outcome));
+    assert_eq!((asked.status, asked.outcome), (Status::SUCCESS, written[0].outcome));
     assert_eq!(first.settle(0, &ask(77, 1)).status, Status::NO_ATTACH);
     first.key = 11;
     assert_eq!(first.send_record(0, Vec::new(), LIMIT).0, Status::RESERVATION_CONFLICT);
+}
+
+/// What a former attach has kept goes to the members of the next one of the same host, and not once another host has the right.
+#[test]
+fn what_a_former_attach_has_kept_is_sent_by_the_next_one() {
+    let world = World::new(2);
+    let mut first = world.attach(1, 11, LIMIT);
+    let rows = blocks(0, 1);
+    world.drive(0).set(0..1, &contents(1, 1));
+    world.drive(1).set(0..1, &contents(2, 1));
+    let delta = contribute(1, ContributeHow::Delta, Some(rows), rows, &[(1, 1)]);
+    first.begin(0, &delta, contents(3, 1));
+    let settle = |number, key, action| Settle { op: op(number), attach_key: key, action };
+    first.settle(1, &settle(1, 11, SettleAction::Abort));
+    let settled = first.settle(0, &settle(1, 11, SettleAction::Abort));
+    assert!(settled.outcome.written && settled.outcome.retained && !settled.outcome.applied);
+    let _order = first.members[0].connected.io.end();
+    first.replace_key(&world, 12);
+    first.begin(1, &reduce(2, ReduceBase::Old, rows, 1, Sink::Drive), Vec::new());
+    let resend = |new_op| SettleAction::Resend { peer: 1, new_op };
+    assert_eq!(first.settle(0, &settle(1, 11, resend(2))).status, Status::SUCCESS);
+    assert_eq!(first.members[1].connected.io.end().status, Status::SUCCESS);
+    let whole = [contents(1, 1), contents(2, 1), contents(3, 1)];
+    let sum: Vec<u8> = (0..BLOCK).map(|at| whole.iter().fold(0, |sum, part| sum ^ part[at])).collect();
+    assert_eq!(world.drive(1).blocks(0..1), sum, "the difference was added once");
+    let mut second = world.targets[0].connect(&host(2));
+    assert_eq!(reservation(&mut second, 1, &register(22)), Status::SUCCESS);
+    assert_eq!(reservation(&mut second, 1, &preempt(22, 12)), Status::SUCCESS);
+    assert_ne!(first.settle(0, &settle(1, 11, resend(3))).status, Status::SUCCESS);
+    assert_eq!(world.drive(1).blocks(0..1), sum);
 }
 
 #[test]

@@ -224,14 +224,7 @@ impl World {
     pub fn attach(&self, number: u8, key: u64, op_limit: Duration) -> Attached {
         let mut attached = self.attach_without_peers(number, key);
         attached.tell_of_members(self, op_limit);
-        let all = (1u32 << self.places.len()) - 1;
-        for member in 0..self.places.len() {
-            let since = Instant::now();
-            while attached.report(member).reached != all {
-                assert!(since.elapsed() < LIMIT, "member {member} reaches the others");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
+        attached.wait_for_peers();
         attached
     }
 
@@ -325,6 +318,34 @@ impl Attached {
         assert_eq!(status, Status::SUCCESS);
         self.members[index].handle = handle;
         self.tell_of_members(world, LIMIT);
+    }
+
+    /// The host attaches anew everywhere, under another key.
+    pub fn replace_key(&mut self, world: &World, key: u64) {
+        for member in &mut self.members {
+            let registration = Registration::Replace { key: Some(self.key), new_key: key };
+            let command = ReservationCommand::Register { registration, persistence: Persistence::Unchanged };
+            assert_eq!(reservation(&mut member.connected, member.namespace, &command), Status::SUCCESS);
+        }
+        self.key = key;
+        for index in 0..self.members.len() {
+            let (status, handle) = self.send_record(index, Vec::new(), LIMIT);
+            assert_eq!(status, Status::SUCCESS);
+            self.members[index].handle = handle;
+        }
+        self.tell_of_members(world, LIMIT);
+        self.wait_for_peers();
+    }
+
+    fn wait_for_peers(&mut self) {
+        let all = (1u32 << self.members.len()) - 1;
+        for member in 0..self.members.len() {
+            let since = Instant::now();
+            while self.report(member).reached != all {
+                assert!(since.elapsed() < LIMIT, "member {member} reaches the others");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
     }
 
     fn tell_of_members(&mut self, world: &World, op_limit: Duration) {

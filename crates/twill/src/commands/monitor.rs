@@ -17,7 +17,7 @@ use self::channels::{Batch, Channel, Channels};
 use self::seen::Seen;
 use self::watch::Watch;
 use super::output::Output;
-use crate::arguments::duration;
+use crate::duration;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::plain::plain;
@@ -45,7 +45,7 @@ pub struct MonitorArguments {
     #[arg(long, value_name = "PATH")]
     pub program: Vec<PathBuf>,
     /// How often arrays are looked at.
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
     pub interval: Duration,
     /// Most alerts about one array in an hour; what is more is counted, and said with the next one.
     #[arg(long, value_name = "N", default_value_t = 20)]

@@ -17,8 +17,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use serde::Serialize;
 
 use super::output::Output;
-use crate::arguments::duration;
 use crate::control::{self, Client, Which};
+use crate::duration;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::overview::{Overview, Rates, Shown};
@@ -50,7 +50,7 @@ pub struct TopArguments {
     #[arg(long)]
     pub once: bool,
     /// How often to look.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     pub interval: Duration,
 }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::ask::{Asked, Request, Requests, Waiting, carry_out, first_round, ordered};
 use super::mend::mend_by_host;
-use super::place::{Kept, Participant, Prepared, coefficient, place_of};
+use super::place::{Participant, Prepared, coefficient, place_of};
 use crate::buffer::Gather;
 use crate::code::chunk_set::Chunk;
 use crate::code::image::Image;
@@ -167,8 +167,8 @@ async fn run_step<D: Device>(
                 // A target that was connected anew is known to the others a little later.
                 let working = step.participants.iter().filter(|one| one.last != Final::Failed);
                 join_all(working.map(|one| one.peer().attached())).await;
-                // With all data there is another way, and no other one without what was kept.
-                if owned.lost().is_empty() && !all_reach(attach, step) || !all_kept(step) {
+                // With all data there is another way.
+                if owned.lost().is_empty() && !all_reach(attach, step) {
                     return (ops, Ok(Mend::Reconstruct));
                 }
             }
@@ -188,14 +188,6 @@ fn all_reach<D: Device>(attach: &Attach, step: &Prepared<D>) -> bool {
     contributors
         .flat_map(|one| wanting().map(|to| (one.place.index, to.place.index)))
         .all(|(from, to)| attach.reaches(from, to))
-}
-
-/// Whether all that is kept is kept still: no longer at a target that was attached anew.
-fn all_kept<D: Device>(step: &Prepared<D>) -> bool {
-    let is_kept =
-        |one: &Participant<D>, kept: Kept| one.peer().place().is_some_and(|place| place.key == kept.key);
-    let mut working = step.participants.iter().filter(|one| one.last != Final::Failed);
-    working.all(|one| one.keeps.is_none_or(|kept| is_kept(one, kept)))
 }
 
 /// The reducers that can still take the op's contributions get what is kept of it, and parts that never began are ordered again. A

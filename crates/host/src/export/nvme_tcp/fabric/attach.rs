@@ -13,7 +13,7 @@ use nvme_tcp::names::Host;
 use nvme_tcp::status::Status;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::super::namespace::Source;
@@ -63,6 +63,8 @@ pub(super) struct Attach {
     pub host: Host,
     pub key: u64,
     pub source: Arc<dyn Source>,
+    /// The next attach of the same host, which sends on what is kept here.
+    successor: OnceLock<Weak<Attach>>,
     state: Mutex<State>,
 }
 
@@ -93,6 +95,7 @@ impl Attach {
             host: host.clone(),
             key,
             source,
+            successor: OnceLock::new(),
             state: Mutex::new(State {
                 is_over: false,
                 op_limit: OP_LIMIT_MAX,
@@ -134,9 +137,25 @@ impl Attach {
         Ok(())
     }
 
-    /// The members as they are now.
+    /// The members as they are now. One whose host has attached anew since sends to those of the new attach: what is kept of an op is
+    /// parity that can be made of nothing else (F-I1). One whose host has lost its right has none (F-I6).
     pub fn members(&self) -> Arc<[Member]> {
-        Arc::clone(&self.state.lock().members)
+        {
+            let state = self.state.lock();
+            if !state.is_over {
+                return Arc::clone(&state.members);
+            }
+        }
+        self.successor().map_or_else(|| Vec::new().into(), |next| next.members())
+    }
+
+    /// Whether what is kept here can still be sent to its reducers.
+    pub fn can_resend(&self) -> bool {
+        !self.is_over() || self.successor().is_some_and(|next| next.can_resend())
+    }
+
+    fn successor(&self) -> Option<Arc<Attach>> {
+        self.successor.get()?.upgrade()
     }
 
     /// How long an op may take.
@@ -282,6 +301,10 @@ impl Attaches {
             }
             let ended = of.end_current();
             let attach = Attach::new(host, key, source);
+            // The one before may have ended with its key, before the host attached under another one.
+            if let Some(before) = of.former.back().filter(|before| before.host == *host) {
+                let _once = before.successor.set(Arc::downgrade(&attach));
+            }
             of.current = Some(Arc::clone(&attach));
             (attach, ended)
         };

@@ -227,8 +227,7 @@ impl FabricCommand {
             let answered = answered.await;
             drop(ticket);
             let (status, value) = answered.map_or((Status::INTERNAL_ERROR, 0), |mut answered| {
-                // Nothing is sent to the members of an attach that has ended: what is kept there helps no one.
-                answered.answer.outcome.retained &= !attach.is_over();
+                answered.answer.outcome.retained &= attach.can_resend();
                 answer_to_wire(answered.answer)
             });
             link.answer(slot, status, value, Gather::new());
