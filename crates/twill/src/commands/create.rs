@@ -3,6 +3,7 @@
 
 mod bitmap;
 mod checks;
+mod keep_from_md;
 mod place;
 mod plan;
 mod wanted;
@@ -23,6 +24,7 @@ use crate::probe::clearing::Clearing;
 use crate::quoted::quoted;
 use crate::serving::block_device;
 use crate::{remote, words};
+use keep_from_md::keep_from_md;
 use plan::Plan;
 
 /// What `create` answers.
@@ -47,6 +49,9 @@ struct Answer {
     /// Why no resync is needed, or that one is.
     resync: &'static str,
     members: Vec<AnswerMember>,
+    /// The file that keeps md's rules for udev away from the members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_from_md: Option<String>,
     /// The line that serves the array.
     next: String,
 }
@@ -75,7 +80,8 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     let wanted = wanted::wanted(arguments)?;
     let places = checks::look_at(arguments, &wanted)?;
     let plan = plan::make(arguments, wanted, places)?;
-    let answer = answer(&plan);
+    let kept_from_md = keep_from_md(&plan).map(|path| path.display().to_string());
+    let answer = Answer { kept_from_md, ..answer(&plan) };
     write::write(&plan)?;
     let Plan { set_uuid, places, .. } = plan;
     let paths: Vec<_> = places.iter().map(|place| place.path.clone()).collect();
@@ -136,6 +142,7 @@ fn answer(plan: &Plan) -> Answer {
         bitmap_mapping: plan.created.bitmap.as_ref().map(words::superblock::mapping),
         resync: plan.resync,
         members: members.collect(),
+        kept_from_md: None,
         next: next(plan),
     }
 }
@@ -181,6 +188,9 @@ fn answer_words(answer: &Answer) -> String {
     let empty = (answer.raid_devices as usize).saturating_sub(present);
     if empty > 0 {
         text += &format!("{} empty: add members to it\n", counted_as(empty as u64, "slot is", "slots are"));
+    }
+    if let Some(file) = &answer.kept_from_md {
+        text += &format!("md leaves the members to Twill while {file} is there\n");
     }
     text + &format!("next: {}\n", answer.next)
 }
