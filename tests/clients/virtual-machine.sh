@@ -52,10 +52,10 @@ left() { ! answers_machine; }
 killed_under_load() {
     disk
     local rounds=5 i guest
-    in_machine "touch /tmp/begun; $(fio_vda load --rw=randrw --bsrange=4k-64k --blockalign=4k --size=64M --verify_backlog=64 --iodepth=32 --time_based --runtime=30)" \
+    in_machine "$(fio_vda load --rw=randrw --bsrange=4k-64k --blockalign=4k --size=64M --verify_backlog=64 --iodepth=32 --time_based --runtime=30)" \
         >"$scratch/guest" & guest=$!
     wait_for "the machine" answers_machine
-    sleep 8 # until its load runs
+    wait_for "its load" load_runs
     for ((i = 0; i < rounds; i++)); do
         ((i != 2)) || fail_member "${members[0]}" # from here on degraded, with the redo log
         kill_server
@@ -68,6 +68,8 @@ killed_under_load() {
     wait_for "the end of the connection" left
     stop_array
 }
+
+load_runs() { "$TWILL" status --json --control "$control" 2>/dev/null | jq -e '.arrays[0].counters.writes > 200' >/dev/null; }
 
 initrd() { # FILE: a machine of busybox, which writes to its disk, reads back, and says so
     local tree=$scratch/tree version=${kernel##*/} file name
