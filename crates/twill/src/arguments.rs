@@ -20,8 +20,6 @@ use crate::commands::rename::RenameArguments;
 use crate::commands::top::TopArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
-use crate::{bytes, duration};
-
 use crate::remote_arguments::Fabric;
 use crate::remote_arguments::nqn;
 pub use crate::remote_arguments::{
@@ -29,6 +27,7 @@ pub use crate::remote_arguments::{
 };
 use crate::status::DoubtRange;
 use crate::switch::Switch;
+use crate::{bytes, duration};
 
 pub mod all;
 mod hosts;

@@ -387,9 +387,9 @@ impl VhostUserBackendReqHandlerMut for Frontend {
         if !(1..=RINGS_MAX).contains(&rings) || !(1..=ENTRIES_MAX).contains(&entries) {
             return Err(Error::InvalidParam);
         }
-        let (memory, file, told) = InFlightMemory::new(rings, entries).map_err(Error::ReqHandlerError)?;
+        let (memory, file, area) = InFlightMemory::new(rings, entries).map_err(Error::ReqHandlerError)?;
         self.in_flight = Some(Arc::new(memory));
-        Ok((told, file))
+        Ok((area, file))
     }
 
     fn set_inflight_fd(&mut self, kept: &VhostUserInflight, file: File) -> Result<()> {

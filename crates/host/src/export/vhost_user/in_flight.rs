@@ -8,7 +8,7 @@
 //! | Bytes | Of a region |
 //! |---|---|
 //! | 0..8 | features, 0 |
-//! | 8..10 | version, 1; 0: nobody has written it yet |
+//! | 8..10 | version: 1; 0 before the first server |
 //! | 10..12 | entries |
 //! | 12..14 | head that was last put into the used ring |
 //! | 14..16 | index of the used ring after that |
@@ -48,28 +48,28 @@ pub(super) struct InFlightMemory {
 }
 
 impl InFlightMemory {
-    /// Memory for a frontend that has none yet, and what it is told of it.
+    /// Memory for a frontend that has none yet, and its description for the frontend.
     pub fn new(rings: u16, entries: u16) -> io::Result<(Self, File, VhostUserInflight)> {
         let bytes = usize::from(rings) * region_bytes(entries);
         let file = File::from(memfd_create("vhost-user-inflight", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, bytes as u64)?;
-        let told = VhostUserInflight::new(bytes as u64, 0, rings, entries);
-        Ok((Self::open(&told, file.try_clone()?)?, file, told))
+        let area = VhostUserInflight::new(bytes as u64, 0, rings, entries);
+        Ok((Self::open(&area, file.try_clone()?)?, file, area))
     }
 
     /// Memory that a frontend has kept.
     ///
     /// # Errors
     /// It is too small for as many rings.
-    pub fn open(told: &VhostUserInflight, file: File) -> io::Result<Self> {
-        let (rings, entries) = (told.num_queues, told.queue_size);
+    pub fn open(area: &VhostUserInflight, file: File) -> io::Result<Self> {
+        let (rings, entries) = (area.num_queues, area.queue_size);
         let bytes = usize::from(rings) * region_bytes(entries);
-        let end = told.mmap_offset.checked_add(bytes as u64);
-        if bytes == 0 || told.mmap_size < bytes as u64 || end.is_none_or(|end| end > file_bytes(&file)) {
-            let sizes = format!("{rings} rings of {entries} entries in {} bytes", told.mmap_size);
+        let end = area.mmap_offset.checked_add(bytes as u64);
+        if bytes == 0 || area.mmap_size < bytes as u64 || end.is_none_or(|end| end > file_bytes(&file)) {
+            let sizes = format!("{rings} rings of {entries} entries in {} bytes", area.mmap_size);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, sizes));
         }
-        let map = MmapRegion::from_file(FileOffset::new(file, told.mmap_offset), bytes);
+        let map = MmapRegion::from_file(FileOffset::new(file, area.mmap_offset), bytes);
         Ok(InFlightMemory { map: map.map_err(io::Error::other)?, rings, entries })
     }
 
@@ -170,9 +170,9 @@ mod tests {
     use super::*;
 
     fn kept() -> (Arc<InFlightMemory>, Arc<InFlightMemory>) {
-        let (memory, file, told) = InFlightMemory::new(2, 4).expect("a memfd");
-        assert_eq!((told.mmap_size, told.num_queues, told.queue_size), (2 * 128, 2, 4));
-        let next = InFlightMemory::open(&told, file).expect("the same");
+        let (memory, file, area) = InFlightMemory::new(2, 4).expect("a memfd");
+        assert_eq!((area.mmap_size, area.num_queues, area.queue_size), (2 * 128, 2, 4));
+        let next = InFlightMemory::open(&area, file).expect("the same");
         (Arc::new(memory), Arc::new(next))
     }
 
@@ -217,13 +217,13 @@ mod tests {
 
     #[test]
     fn memory_that_is_too_small_is_refused() {
-        let (_, file, told) = InFlightMemory::new(2, 4).expect("a memfd");
+        let (_, file, area) = InFlightMemory::new(2, 4).expect("a memfd");
         let sizes =
-            [(told.mmap_size, 0, 3, 4), (told.mmap_size, 1, 2, 4), (0, 0, 2, 4), (1 << 40, 0, 2, 1024)];
+            [(area.mmap_size, 0, 3, 4), (area.mmap_size, 1, 2, 4), (0, 0, 2, 4), (1 << 40, 0, 2, 1024)];
         for (bytes, offset, rings, entries) in sizes {
-            let told = VhostUserInflight::new(bytes, offset, rings, entries);
+            let area = VhostUserInflight::new(bytes, offset, rings, entries);
             let file = file.try_clone().expect("a copy");
-            assert!(InFlightMemory::open(&told, file).is_err(), "{bytes} {offset} {rings} {entries}");
+            assert!(InFlightMemory::open(&area, file).is_err(), "{bytes} {offset} {rings} {entries}");
         }
     }
 }

@@ -14,7 +14,10 @@ pub(super) const SERIAL_BYTES: usize = 20;
 const SEGMENTS_MAX: u32 = 126;
 
 /// Most ranges of one discard, and most sectors of each: 2 GiB.
-pub(super) const RANGES_MAX: u32 = 64;
+const RANGES_MAX: u32 = 64;
+
+/// Bytes of the longest list of ranges.
+pub(super) const RANGES_BYTES_MAX: usize = RANGES_MAX as usize * size_of::<RangeHeader>();
 const RANGE_SECTORS_MAX: u32 = 1 << 22;
 
 /// Offset of the only field that a driver may write.
@@ -141,7 +144,7 @@ impl Header {
 /// A range of a discard or of a write of zeroes.
 #[derive(Clone, Copy, Debug, FromBytes, zerocopy::KnownLayout, zerocopy::Immutable)]
 #[repr(C)]
-pub(super) struct RangeHeader {
+struct RangeHeader {
     sector: u64,
     sectors: u32,
     flags: u32,

@@ -232,7 +232,7 @@ impl<V: Volume> Ring<V> {
         tracing::warn!(
             ring = self.index,
             why,
-            "a vhost-user guest has broken this ring: it is not served until the guest sets the device up again"
+            "a vhost-user guest has broken this ring: nothing is taken from it until the guest puts it right or sets the device up again"
         );
     }
 
@@ -273,8 +273,8 @@ impl<V: Volume> Ring<V> {
                 writer.write_all(&self.shared.serial[..room]).map_err(Failure::copy)
             }
             Kind::Discard | Kind::WriteZeroes => {
-                let most = request::RANGES_MAX as usize * HEADER_BYTES;
-                let mut bytes = vec![0; reader.available_bytes().min(most + 1)];
+                // One byte more than a list may have is refused with the rest of its faults.
+                let mut bytes = vec![0; reader.available_bytes().min(request::RANGES_BYTES_MAX + 1)];
                 reader.read_exact(&mut bytes).map_err(Failure::copy)?;
                 for range in request::ranges(kind, &bytes).map_err(Failure::Status)? {
                     let request::Range { offset_bytes, bytes, may_unmap } = range;
