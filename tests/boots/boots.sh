@@ -8,6 +8,7 @@
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 . "$here/../../scripts/array.sh"
+. "$root/scripts/vm/initrd.sh"
 BOOTS=${1:-20}
 LATE_SECONDS=10
 BOOT_SECONDS=240
@@ -40,26 +41,16 @@ install_system() { # a Debian with the package, and what an operator sets up by 
 }
 
 make_initrd() { # mounts the disk and becomes its systemd
-    local files=$scratch/initrd module file name
-    mkdir -p "$files"/{bin,dev,proc,sys,modules,system}
-    cp "$(command -v busybox)" "$files/bin/busybox"
-    for module in virtio_pci virtio_blk ext4; do modprobe -d "$kernel" -S "$version" --show-depends $module; done |
-        awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
-            name=$(basename "${file%.xz}"); xz -dc <"$file" >"$files/modules/$name" 2>/dev/null || cp "$file" "$files/modules/$name"
-            echo "$name" >>"$files/modules.order"
-        done
-    cat >"$files/init" <<'INIT'
+    busybox_initrd "$initrd" "$kernel" virtio_pci virtio_blk ext4 <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 echo INITRD >/dev/ttyS1
 for m in $(cat /modules.order); do insmod /modules/$m; done
-until mount -t ext4 /dev/vda /system; do sleep 0.2; done
-for d in proc sys dev; do mount --move /$d /system/$d; done
-exec switch_root /system /sbin/init
+until mount -t ext4 /dev/vda /disk; do sleep 0.2; done
+for d in proc sys dev; do mount --move /$d /disk/$d; done
+exec switch_root /disk /sbin/init
 INIT
-    chmod +x "$files/init"
-    (cd "$files" && find . | cpio -o -H newc --quiet | gzip -1) >"$initrd"
 }
 
 machine=''

@@ -3,6 +3,7 @@
 # killed under load; a machine that boots from its disk; one that comes too late.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
+. "$root/scripts/vm/initrd.sh"
 MEMORY=1G
 
 disk() { # OPTION…: serves four members to a machine at $machine, and over NBD to this script
@@ -72,16 +73,7 @@ killed_under_load() {
 load_runs() { "$TWILL" status --json --control "$control" 2>/dev/null | jq -e '.arrays[0].counters.writes > 200' >/dev/null; }
 
 initrd() { # FILE: a machine of busybox, which writes to its disk, reads back, and says so
-    local tree=$scratch/tree version=${kernel##*/} file name
-    mkdir -p "$tree"/{bin,dev,proc,sys,modules,disk}
-    cp "$(command -v busybox)" "$tree/bin/busybox"
-    for module in virtio_pci virtio_blk vfat nls_cp437 nls_iso8859-1 nls_ascii; do
-        modprobe -d "$kernel" -S "$version" --show-depends $module 2>/dev/null || true
-    done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
-        name=$(basename "${file%.xz}"); xz -dc <"$file" >"$tree/modules/$name" 2>/dev/null || cp "$file" "$tree/modules/$name"
-        echo "$name" >>"$tree/modules.order"
-    done
-    cat >"$tree/init" <<'INIT'
+    busybox_initrd "$1" "$kernel" virtio_pci virtio_blk vfat nls_cp437 nls_iso8859-1 nls_ascii <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
@@ -94,8 +86,6 @@ if mount -t vfat /dev/vda /disk && dd if=/dev/urandom of=/disk/data bs=64k count
 fi
 echo o >/proc/sysrq-trigger; sleep 60
 INIT
-    chmod +x "$tree/init"
-    (cd "$tree" && find . | cpio -o -H newc --quiet | gzip -1) >"$1"
 }
 
 boots() {
