@@ -58,15 +58,19 @@ seen_by_udev() { # the members appear once more
 }
 type_of() { udevadm info --query=property --name="$1" | sed -n 's/^ID_FS_TYPE=//p'; }
 
-$TWILL create --level 1 --name store --assume-clean "${members[@]}" >/dev/null
 $udevd --daemon
+$TWILL create --level 1 --name store --assume-clean "${members[@]}" >/dev/null
+seen_by_udev
+! md_runs || die "md assembled an array as soon as it was created: $(cat /proc/mdstat)"
+keep=/etc/twill/arrays/$(lsblk -dno UUID "${members[0]}")
+[[ -e $keep ]] || die "create did not make $keep"
+rm "$keep"
 seen_by_udev
 md_runs || die "md's rules do not assemble what they are left to: the rest would test nothing"
 say "md assembles an array that it is left to"
 
 # Whoever closes a member that it wrote to causes a change event, some time later, on which md's rules assemble: so the next
 # recipe is in place before the array of the last one is stopped.
-keep=/etc/twill/arrays/$(lsblk -dno UUID "${members[0]}")
 touch "$keep"
 mdadm --quiet --stop --scan
 seen_by_udev
