@@ -312,11 +312,14 @@ impl<D: Device> PageWrite<D> {
 #[cfg(test)]
 mod tests {
     use layout::geometry::Level;
-    use layout::md_bitmap::BitmapSuper;
+    use layout::md_bitmap::{BitmapSuper, Mapping};
     use layout::units::Sectors;
 
     use super::*;
     use crate::stripe::fake::{Fake, World, attached};
+    use crate::stripe::intent::Intent;
+    use crate::stripe::locks::Locks;
+    use crate::stripe::redo::tend::tend;
 
     const OLD: Slot = Slot::new(1);
 
@@ -343,6 +346,37 @@ mod tests {
         let bitmaps = bitmaps(&world);
         assert!(world.run(async move { bitmaps.follow(1).await }), "the others have it");
         assert_eq!(world.state(OLD), MemberState::Recovering, "the replacement is in the slot");
+    }
+
+    /// A member was rebuilt, and bits were cleared before the redo log was over. Making its records again passes through what
+    /// was never right, in a stripe that nothing marked any more.
+    #[test]
+    fn bits_stay_until_the_redo_log_is_over() {
+        let intent = Intent::with_bitmap(Mapping::contiguous(4096), true, Locks::default());
+        let world = World::logging_with(Level::Raid5, 4, intent);
+        let bitmaps = bitmaps(&world);
+        let flusher = Rc::clone(&bitmaps);
+        world.set.executor.spawn(async move { flusher.run().await });
+        world.write(0, &[1; 4096]).expect("written");
+        let members = &world.set.shared.members;
+        assert!(members.remove(Slot::FIRST) && members.begin_recovery(Slot::FIRST, 0));
+        assert!(members.finish_recovery(Slot::FIRST));
+        let clear = || {
+            let own = Rc::clone(&bitmaps);
+            world.run(async move {
+                own.set.shared.members.settled().await.expect("superblocks call it in sync");
+                own.clear_idle(1, false).await;
+                own.clear_idle(1, false).await;
+            });
+            bitmaps.bits().0
+        };
+        assert!(world.set.shared.redo.is_announced());
+        assert!(clear() > 0, "the log is in force, and bits are gone");
+        world.set.executor.spawn(tend(Rc::clone(world.set.redo_log())));
+        while world.set.shared.redo.is_announced() {
+            world.run(async {});
+        }
+        assert_eq!(clear(), 0);
     }
 
     #[test]

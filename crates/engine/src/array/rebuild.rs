@@ -69,8 +69,7 @@ pub async fn recover<D: Device>(
 }
 
 /// Makes durable what a member was sent while it is rebuilt, before any superblock calls that in sync. Records from before
-/// are done with, too: one of zeroes is for all members, and a later one not for what was lost. Made again, the two would
-/// leave zeroes where the recovery put what the later one made of them.
+/// are done with, too: they have too few copies for an array that is not degraded, and one that is lost then would go unnoticed.
 ///
 /// # Errors
 /// It is not durable, or superblocks do not tell of a member that failed.

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
-use layout::units::{ArrayOffset, MemberOffset, Slot};
+use layout::units::{ArrayOffset, MemberOffset, Slot, Stripe};
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
-use super::rebuild::recover;
+use super::rebuild::{keep_rebuilt, recover};
 use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::mismatch::{Checked, ScrubMode};
@@ -195,4 +195,16 @@ fn it_goes_on_where_it_was_and_a_later_failure_is_recovered_in_full() {
     assert!(members.begin_recovery(AWAY, 0) && !members.lacks_only_marked(AWAY));
     assert_eq!(recovered(&world), Ended::Finished);
     assert!(agrees(&world));
+}
+
+/// Records that one member has a copy of are not counted on once superblocks call the other one in sync.
+#[test]
+fn what_was_logged_is_done_with_before_a_rebuilt_member_is_in_sync() {
+    let world = World::logging(Level::Raid5, 4);
+    world.write(CHUNK.into(), &[1; BLOCK as usize]).expect("written");
+    let redo = &world.set.shared.redo;
+    assert!(redo.has_record(Stripe::new(0)));
+    let set = Rc::clone(&world.set);
+    world.run(async move { keep_rebuilt(&set).await }).expect("durable");
+    assert!(redo.in_force() && !redo.has_record(Stripe::new(0)));
 }

@@ -324,9 +324,12 @@ impl World {
 
     /// An array without its first member and with the redo log in force. The log lies in the second half of the data area.
     pub(crate) fn logging(level: Level, members: u32) -> Self {
+        World::logging_with(level, members, Intent::new(1, false, false))
+    }
+
+    pub(crate) fn logging_with(level: Level, members: u32, intent: Intent) -> Self {
         const BYTES: u64 = 1 << 20;
-        let world =
-            World::with_intent(level, members, 2 * BYTES / u64::from(CHUNK), Intent::new(1, false, false));
+        let world = World::with_intent(level, members, 2 * BYTES / u64::from(CHUNK), intent);
         let redo = &world.set.shared.redo;
         for slot in Slot::first(members).skip(1) {
             let area = RedoArea { start: DATA_OFFSET + BYTES, bytes: BYTES };

@@ -298,3 +298,58 @@ fn remove_doubt<D: Device>(owned: Owned<'_, D>, union: &Union, missing: ChunkSet
 pub(super) fn overwrites<D: Device>(owned: Owned<'_, D>, union: &Union, chunks: ChunkSet) -> bool {
     chunks.iter().all(|chunk| union.covers(chunk, owned.all_rows()))
 }
+
+#[cfg(test)]
+mod tests {
+    use layout::absences::AbsencesArea;
+    use layout::geometry::Level;
+    use layout::redo_log::StripeRange;
+    use layout::units::{DeviceOffset, Slot, Stripe};
+
+    use crate::members::MemberState;
+    use crate::stripe::absences::{AbsencePlace, FoundAbsences, Standing};
+    use crate::stripe::fake::{CHUNK, World};
+
+    const BLOCK: u64 = 4096;
+
+    /// A member goes while it is written in a stripe in doubt, by read-modify-write: parity does not tell what it missed, nor does
+    /// the member. In a sound stripe parity does.
+    #[test]
+    fn parity_in_doubt_does_not_make_up_for_what_a_member_missed() {
+        for in_doubt in [true, false] {
+            let world = World::new(Level::Raid6, 5);
+            world.fill();
+            let (shared, geometry) = (&world.set.shared, world.set.shared.geometry);
+            let device = |slot: Slot| [slot.get() as u8; 16];
+            let mut standings: Vec<Standing> =
+                geometry.slots().map(|slot| Standing::InSync(device(slot))).collect();
+            let absences = &shared.absences;
+            absences.begin(&FoundAbsences { was_whole: true, ..FoundAbsences::default() }, &standings, true);
+            for slot in geometry.slots() {
+                let area = AbsencesArea { start: DeviceOffset::START, copy_bytes: BLOCK };
+                let place = AbsencePlace { area, set_uuid: [7; 16], device_uuid: device(slot) };
+                absences.set_place(slot, Some(place));
+            }
+            let first = Stripe::FIRST;
+            if in_doubt {
+                shared.consistency.doubt(StripeRange::of(first));
+            }
+            let [lost, goes] = [0, 1].map(|chunk| geometry.data_member(first, chunk));
+            shared.members.fail(lost, "by hand");
+            let last_read = geometry.q_member(first).expect("RAID-6 has Q");
+            let going = world.fakes[goes.index()].clone();
+            world.fakes[last_read.index()].at_read(1, move || going.set_gone());
+            world.write(CHUNK.into(), &[7; BLOCK as usize]).expect("the level survives it");
+            assert_eq!(world.state(goes), MemberState::Failed);
+            for slot in [lost, goes] {
+                standings[slot.index()] = Standing::Away;
+            }
+            let sectors = || std::iter::once(0..u64::from(CHUNK) / 512).collect();
+            absences.follow(&standings, sectors, sectors, || 1);
+            let start = geometry.member_offset(first);
+            let missed = start..start + BLOCK;
+            assert_eq!(absences.is_made(goes, &missed), !in_doubt);
+            assert!(!absences.meets_held(goes, &missed));
+        }
+    }
+}

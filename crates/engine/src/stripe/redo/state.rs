@@ -344,7 +344,7 @@ impl Redo {
     }
 
     /// Whether replay would redo a record of this stripe.
-    pub(super) fn has_record(&self, stripe: Stripe) -> bool {
+    pub(crate) fn has_record(&self, stripe: Stripe) -> bool {
         let state = self.state.lock();
         state.slots.slots.iter().any(|slot| slot.stripes.iter().any(|stripes| stripes.contains(&stripe)))
     }
