@@ -1,6 +1,7 @@
 // page.mjs URL FOLDER [AXE]: drives headless Chromium through its DevTools to the page of `serve --metrics`, for page.sh. Prints one JSON
 // object: what the page says, its figures, which elements Tab reaches, how much the layout shifted, what axe-core finds (AXE: its
-// file). Writes light.png, dark.png and narrow.png into FOLDER.
+// file). Writes light.png, dark.png and narrow.png into FOLDER. With TOKEN it types that and presses the buttons that PRESS lists
+// by their accessible names, one a line, each with what it asks; `said` has the words after each.
 import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 
@@ -62,6 +63,7 @@ async function drive() {
   await call("Page.navigate", { url });
   await pause(6000);
   const answer = { title: await run("document.title"), text: await run("document.body.innerText"), shifted: await run("shifted") };
+  if (process.env.TOKEN !== undefined) answer.said = await changes(run);
   await picture("light");
   await scheme("dark");
   await pause(300);
@@ -84,4 +86,29 @@ async function drive() {
   answer.wider_than_narrow = await run("document.documentElement.scrollWidth - document.documentElement.clientWidth");
   await picture("narrow");
   return answer;
+}
+
+/** Types the token, and presses buttons; a person's answer to what they ask is yes. */
+async function changes(run) {
+  const type = (selector, text) => run(`{ const field = document.querySelector(${JSON.stringify(selector)}); field.focus(); field.value = ${JSON.stringify(text)}; }`);
+  const press = (name) => run(`{ const all = [...document.querySelectorAll("button")].filter((button) => button.checkVisibility());
+    const found = all.find((button) => (button.getAttribute("aria-label") ?? button.textContent) === ${JSON.stringify(name)});
+    if (!found) throw new Error("no button " + ${JSON.stringify(name)} + " among " + all.map((button) => button.textContent)); found.click(); }`);
+  const said = { hidden: await run("[...document.querySelectorAll('.changes button, .member button')].some((button) => button.checkVisibility())") };
+  await type("#token", "not the token, which is longer");
+  await press("Allow changes");
+  await pause(1500);
+  said.wrong = await run("document.getElementById('locked').textContent");
+  await type("#token", process.env.TOKEN);
+  await press("Allow changes");
+  await pause(500);
+  for (const name of (process.env.PRESS ?? "").split("\n").filter(Boolean)) {
+    await press(name);
+    await pause(300);
+    const question = await run("document.getElementById('sure').open ? document.getElementById('sure-words').textContent : ''");
+    if (question) await run("document.getElementById('sure-yes').click()");
+    await pause(1500);
+    said[name] = { question, words: await run("document.querySelector('.said').textContent") };
+  }
+  return said;
 }

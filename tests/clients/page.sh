@@ -4,13 +4,13 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 here=$(dirname "${BASH_SOURCE[0]}")
 
-array() {
+array() { # [OPTION…]: of serve
     # Where commands look for servers: what the page tells to type names the array alone.
     export TWILL_RUNTIME_DIR=$scratch/run; mkdir "$TWILL_RUNTIME_DIR"
     control=$TWILL_RUNTIME_DIR/shown.sock
     make_members 4 64M
     "$TWILL" create --level 5 --chunk 64K --name shown --assume-clean "${members[@]}" >/dev/null
-    serve --metrics 127.0.0.1:0 "${members[@]}"
+    serve --metrics 127.0.0.1:0 "$@" "${members[@]}"
     page=$(sed -n 's/.*a page for a browser is at //p' "$scratch/server.log" | head -n 1)
     [[ $page == http://127.0.0.1:*/ ]] || die "the log does not say where the page is"
 }
@@ -50,12 +50,34 @@ page_shows_a_failure() {
     stop_array --force
 }
 
+page_changes_an_array() {
+    (umask 077; od -An -N16 -tx1 /dev/urandom | tr -d ' \n' >"$scratch/token")
+    array --metrics-token "$scratch/token"
+    truncate -s 64M "$scratch/new"
+    TOKEN=$(<"$scratch/token") PRESS="Check parity or copies
+Fail ${members[1]}
+Remove ${members[1]}" browse
+    says '.said.hidden == false and (.said.wrong | test("not the token"))'
+    says '.said["Check parity or copies"] == { question: "", words: "The check was started." }'
+    says --arg path "${members[1]}" '.said["Fail " + $path].question | contains("Stop using " + $path + " in shown")'
+    says --arg path "${members[1]}" '.said["Remove " + $path].words == $path + " was removed."'
+    "$TWILL" detail --control "$control" --json | jq -e '.degraded and .scrub.phase == "finished" and ([.members[] | .state] == ["in-sync", "missing", "in-sync", "in-sync"])' >/dev/null ||
+        die "the array is not as the page made it"
+    grep -q 'asked for on the page' "$scratch/server.log" || die "the log does not tell of it"
+    # Without the token, and where the page only reads, nothing is changed.
+    local uuid status; uuid=$("$TWILL" detail --control "$control" --json | jq -r .uuid)
+    status=$(curl -s -o /dev/null -w '%{http_code}' --json "{\"uuid\":\"$uuid\",\"method\":\"fail\",\"params\":{\"member\":\"${members[0]}\"}}" "${page}changes")
+    [[ $status == 401 ]] || die "a change without the token: status $status"
+    stop_array
+}
+
 page_is_accessible() {
     command -v npm >/dev/null || skip "npm is not installed"
     (cd "$scratch" && timeout 60 npm pack --silent axe-core@4 >/dev/null 2>&1 && tar xzf axe-core-*.tgz package/axe.min.js) ||
         skip "axe-core could not be fetched"
-    array; fail_member "${members[2]}"
-    browse "$scratch/package/axe.min.js"
+    (umask 077; od -An -N16 -tx1 /dev/urandom | tr -d ' \n' >"$scratch/token")
+    array --metrics-token "$scratch/token"; fail_member "${members[2]}"
+    TOKEN=$(<"$scratch/token") browse "$scratch/package/axe.min.js"
     says '.axe_light.passes > 20 and .axe_light.violations == [] and .axe_dark.violations == []'
     stop_array
 }
@@ -82,6 +104,7 @@ top_in_a_terminal() {
 }
 
 run_case "the page while a member fails" page_shows_a_failure
+run_case "the page changes an array" page_changes_an_array
 run_case "the page to axe-core" page_is_accessible
 run_case "top in a terminal" top_in_a_terminal
 summary

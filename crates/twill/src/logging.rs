@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::prelude::*;
 
 use crate::arguments::{Arguments, Command, LogFormat};
 use crate::control;
@@ -44,22 +46,24 @@ pub fn begin(arguments: &Arguments) -> Result<(), Failure> {
         _ => None,
     };
     let level = match (arguments.verbose, serve) {
-        (0, None) => "warn",
-        (0, Some(_)) | (1, _) => "info",
-        _ => "trace",
+        (0, None) => Level::WARN,
+        (0, Some(_)) | (1, _) => Level::INFO,
+        _ => Level::TRACE,
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let wanted = std::env::var("RUST_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let wanted = wanted.and_then(|wanted| wanted.parse().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(level));
     let target = match serve.and_then(|serve| Some((serve, serve.log.as_ref()?))) {
         Some((serve, path)) => Target::open(path, &serve.choice.members)?,
         None => Target::StandardError,
     };
     let log = LOG.get_or_init(|| Log(Arc::new(Mutex::new(target)))).clone();
     // A log whose reader has gone must not panic, least of all on a shard.
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(log).with_target(false);
-    let subscriber = subscriber.log_internal_errors(false);
+    let lines = fmt::layer().with_writer(log).with_target(false).log_internal_errors(false);
+    let all = tracing_subscriber::registry();
     match arguments.log_format {
-        LogFormat::Text => subscriber.with_ansi(false).init(),
-        LogFormat::Json => subscriber.json().init(),
+        LogFormat::Text => all.with(lines.with_ansi(false).with_filter(filter)).init(),
+        LogFormat::Json => all.with(lines.json().with_filter(filter)).init(),
     }
     Ok(())
 }

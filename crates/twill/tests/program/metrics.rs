@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use crate::nbd::Client;
@@ -183,5 +184,81 @@ fn the_page_is_for_browsers_of_this_machine() {
     let is_failure =
         |event: &serde_json::Value| event["text"].as_str().expect("words").contains("member 1 failed");
     assert!(events.any(is_failure), "{array:#}");
+    server.stop();
+}
+
+/// Status line and body of a request for a change.
+fn change(address: SocketAddr, more_headers: &str, body: &serde_json::Value) -> (String, String) {
+    let mut stream = TcpStream::connect(address).expect("an HTTP server");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    let body = body.to_string();
+    let headers =
+        format!("content-type: application/json\r\ncontent-length: {}\r\n{more_headers}", body.len());
+    let request = format!("POST /changes HTTP/1.1\r\nconnection: close\r\n{headers}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    (head.lines().next().expect("a status").to_owned(), body.to_owned())
+}
+
+#[test]
+fn the_page_changes_an_array_for_who_has_the_token_only() {
+    let world = World::new();
+    let members = world.array(4);
+    let token = world.path("token");
+    std::fs::write(&token, "a-token-that-is-long\n").expect("a file");
+    let own = |mode| std::fs::set_permissions(&token, std::fs::Permissions::from_mode(mode));
+    own(0o644).expect("a mode");
+    let (address, token) = (address(), token.display().to_string());
+    let of_page = ["--metrics", &address.to_string(), "--metrics-token", &token];
+    let words = ["serve", "--unix", "nbd.sock"].into_iter().chain(of_page).collect::<Vec<_>>();
+    world.refused(2, &["others than its owner", "chmod 600"], &words, &members);
+    own(0o600).expect("a mode");
+    let everywhere = ["serve", "--unix", "nbd.sock", "--metrics", "0.0.0.0:0", "--metrics-token", &token];
+    world.refused(2, &["would cross the network"], &everywhere, &members);
+    world.refused(2, &["--metrics"], &["serve", "--metrics-token", &token], &members);
+
+    let server = world.serve(&of_page, &members);
+    let answer = page_of(address, "localhost", "/overview.json");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let overview: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!(overview["may_change"], true);
+    let uuid = &overview["arrays"][0]["status"]["uuid"];
+    let fail = |params| serde_json::json!({ "uuid": uuid, "method": "fail", "params": params });
+    let (local, right) = ("host: localhost", "host: localhost\r\nauthorization: Bearer a-token-that-is-long");
+    let member = serde_json::json!({ "member": "m1" });
+    let wrong = format!("{local}\r\nauthorization: Bearer a-token-that-is-lone");
+    for (headers, status) in
+        [(local, "401"), (&wrong, "401"), (&right.replace("localhost", "evil.example"), "421")]
+    {
+        let (answered, body) = change(address, headers, &fail(member.clone()));
+        assert!(answered.contains(status), "{headers}: {answered} {body}");
+    }
+    let other = serde_json::json!({ "uuid": "00000000:00000000:00000000:00000000", "method": "fail", "params": member });
+    let forced = fail(serde_json::json!({ "member": "m1", "force": true }));
+    let stop = serde_json::json!({ "uuid": uuid, "method": "stop", "params": {} });
+    let unknown = fail(serde_json::json!({ "member": "m7" }));
+    let broken = fail(serde_json::json!({ "member": "m1", "more": 1 }));
+    for (wrong, status, words) in [
+        (other, "409", "is served here"),
+        (forced, "400", "forces nothing"),
+        (stop, "400", "is not one of"),
+        (unknown, "409", "m7"),
+        (broken, "400", "more"),
+    ] {
+        let (answered, body) = change(address, right, &wrong);
+        assert!(answered.contains(status) && body.contains(words), "{wrong}: {answered} {body}");
+    }
+    assert_eq!(server.status()["degraded"], false, "nothing was changed");
+    let (answered, body) = change(address, right, &fail(member));
+    assert!(answered.contains("200") && body == "null", "{answered} {body}");
+    assert_eq!(server.status()["degraded"], true);
+    server.stop();
+
+    // Without a token the page only reads.
+    let server = world.serve(&["--metrics", &address.to_string()], &members);
+    let (answered, body) = change(address, right, &serde_json::json!({}));
+    assert!(answered.contains("403") && body.contains("--metrics-token"), "{answered} {body}");
     server.stop();
 }

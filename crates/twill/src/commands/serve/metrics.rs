@@ -12,15 +12,17 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use tokio::sync::Semaphore;
 
 use self::bounded_listener::BoundedListener;
+pub use self::changes::Token;
 use self::scrape::text;
 use super::{Controlled, page};
 use crate::failure::Failure;
 
 mod bounded_listener;
+mod changes;
 mod scrape;
 
 /// How long one answer may take: Prometheus waits ten seconds.
@@ -36,26 +38,29 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 struct Metrics {
     array: Arc<Controlled>,
     permits: Arc<Semaphore>,
+    /// The page may change the array, for who has a token.
+    may_change: bool,
 }
 
-/// Answers at an address until the array is stopped.
+/// Answers at an address until the array is stopped. Who shows the token may change the array.
 ///
 /// # Errors
 /// The address is taken, or there are no threads left.
-pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
+pub fn answer(address: SocketAddr, token: Option<Token>, array: Arc<Controlled>) -> io::Result<()> {
     array.show_latencies();
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     tracing::info!("a page for a browser is at http://{}/", listener.local_addr()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let metrics = Arc::new(Metrics { array, permits: Arc::new(Semaphore::new(AT_ONCE)) });
+    let (permits, may_change) = (Arc::new(Semaphore::new(AT_ONCE)), token.is_some());
+    let metrics = Arc::new(Metrics { array, permits, may_change });
     let array = Arc::clone(&metrics.array);
     let stopped = async move {
         while !array.is_over() {
             tokio::time::sleep(LOOK).await;
         }
     };
-    let routes = routes(address.ip().is_loopback());
+    let routes = routes(address.ip().is_loopback(), changes::route(Arc::clone(&metrics.array), token));
     thread::Builder::new().name("metrics".into()).spawn(move || {
         let served = runtime.block_on(async {
             let listener = BoundedListener::new(tokio::net::TcpListener::from_std(listener)?);
@@ -68,16 +73,16 @@ pub fn answer(address: SocketAddr, array: Arc<Controlled>) -> io::Result<()> {
     Ok(())
 }
 
-fn routes(is_local: bool) -> Router<Arc<Metrics>> {
+fn routes(is_local: bool, changes: MethodRouter<Arc<Metrics>>) -> Router<Arc<Metrics>> {
     let page = page::paths().fold(Router::new(), |page, path| page.route(path, get(page::file)));
-    let page = page.route("/overview.json", get(overview));
+    let page = page.route("/overview.json", get(overview)).route("/changes", changes);
     let page = if is_local { page.route_layer(from_fn(page::only_local_names)) } else { page };
     page.route("/metrics", get(metrics_page)).route("/health", get(health_page))
 }
 
 async fn overview(State(metrics): State<Arc<Metrics>>) -> Response {
     match metrics.gathered(Controlled::overview).await {
-        Ok(overview) => page::answer(vec![overview]),
+        Ok(overview) => page::answer(vec![overview], metrics.may_change),
         Err(words) => (StatusCode::SERVICE_UNAVAILABLE, words).into_response(),
     }
 }

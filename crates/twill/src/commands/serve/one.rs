@@ -10,6 +10,7 @@ use host::killed_server::when_free;
 use layout::md_superblock::display_uuid;
 
 use super::control::{Controlled, Hearer};
+use super::metrics::Token;
 use super::options::{check_options, check_places, nvme_tcp, options};
 use super::picked::{Picked, absolute};
 use super::{metrics, remotes, spares};
@@ -27,6 +28,7 @@ pub struct ToServe {
     arguments: ServeArguments,
     nvme_tcp: Option<NvmeTcpOptions>,
     tls: Option<Arc<Tls>>,
+    token: Option<Token>,
     chosen: Picked,
     members: Attachment,
     /// What an operator should know before.
@@ -41,6 +43,7 @@ impl ToServe {
     pub fn choose(arguments: &ServeArguments) -> Result<Self, Failure> {
         check_options(arguments)?;
         let (nvme_tcp, tls) = (nvme_tcp(arguments)?, arguments.tls.read()?);
+        let token = arguments.metrics_token.as_deref().map(Token::read).transpose()?;
         check_places(arguments, nvme_tcp.as_ref())?;
         let members = remote::attach(&arguments.choice.members, arguments.run)?;
         let mut arguments = arguments.clone();
@@ -54,7 +57,7 @@ impl ToServe {
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        Ok(ToServe { arguments, nvme_tcp, tls, chosen, members, warnings })
+        Ok(ToServe { arguments, nvme_tcp, tls, token, chosen, members, warnings })
     }
 
     /// Its name, without the host's.
@@ -102,7 +105,8 @@ impl ToServe {
     /// # Errors
     /// Why it does not start.
     pub fn start(self, process: &Process, control: &Path, hear: Hearer) -> Result<Arc<Controlled>, Failure> {
-        let ToServe { arguments, nvme_tcp, tls, chosen, members: Attachment { attached, absent }, .. } = self;
+        let ToServe { arguments, nvme_tcp, tls, token, chosen, members, .. } = self;
+        let Attachment { attached, absent } = members;
         let (uuid, name) = (chosen.set_uuid(), chosen.name().to_owned());
         let filter = Filter { set_uuid: Some(uuid), name: None, force: arguments.choice.force };
         let options = options(&arguments, nvme_tcp, tls, &name, (control, process));
@@ -114,7 +118,7 @@ impl ToServe {
             serving.array.expect(absent);
         }
         let controlled = Arc::new(Controlled::new(serving, (name, uuid), hear));
-        look_after(&controlled, &arguments);
+        look_after(&controlled, &arguments, token);
         Ok(controlled)
     }
 }
@@ -161,7 +165,7 @@ fn take_back(serving: &Serving, members: &[PathBuf]) {
 }
 
 /// What goes on beside an array until it is stopped.
-fn look_after(controlled: &Arc<Controlled>, arguments: &ServeArguments) {
+fn look_after(controlled: &Arc<Controlled>, arguments: &ServeArguments, token: Option<Token>) {
     if arguments.spare_group.is_some()
         && let Err(error) = spares::share(Arc::clone(controlled))
     {
@@ -171,7 +175,7 @@ fn look_after(controlled: &Arc<Controlled>, arguments: &ServeArguments) {
         tracing::warn!("members that come back are not taken back by themselves: {error}");
     }
     if let Some(address) = arguments.metrics
-        && let Err(error) = metrics::answer(address, Arc::clone(controlled))
+        && let Err(error) = metrics::answer(address, token, Arc::clone(controlled))
     {
         tracing::warn!(%address, "there are no metrics: {error}");
     }

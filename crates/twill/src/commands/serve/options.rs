@@ -40,6 +40,13 @@ pub fn check_options(arguments: &ServeArguments) -> Result<(), Failure> {
         let message = "--avoid-slow reconstructs reads from parity, which may be wrong after a crash under --consistency-policy none";
         return Err(Failure::new(ExitKind::Usage, message));
     }
+    if let Some(address) = arguments.metrics.filter(|address| !address.ip().is_loopback())
+        && arguments.metrics_token.is_some()
+    {
+        let message = format!("--metrics {address}: a token would cross the network unencrypted");
+        return Err(Failure::new(ExitKind::Usage, message)
+            .help("use 127.0.0.1, and `ssh -L` or a server with TLS in front of it from elsewhere"));
+    }
     if arguments.ublk.is_some() {
         block_device::check()?;
     }

@@ -1,4 +1,4 @@
-//! The page of `serve --metrics`: what `twill status` says, for a browser. It only reads; its files are part of the program.
+//! The page of `serve --metrics`: what `twill status` says, for a browser. Its files are part of the program.
 
 use axum::Json;
 use axum::extract::Request;
@@ -44,13 +44,15 @@ pub async fn file(request: Request) -> Response {
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
+    /// Who has a token may change them.
+    may_change: bool,
     arrays: Vec<Overview>,
 }
 
 /// What the page shows.
-pub fn answer(arrays: Vec<Overview>) -> Response {
+pub fn answer(arrays: Vec<Overview>, may_change: bool) -> Response {
     let headers = [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    (headers, Json(Answer { version: env!("CARGO_PKG_VERSION"), arrays })).into_response()
+    (headers, Json(Answer { version: env!("CARGO_PKG_VERSION"), may_change, arrays })).into_response()
 }
 
 /// Refuses names of other places: a web site elsewhere could give its name this machine's address, and have a browser here read the

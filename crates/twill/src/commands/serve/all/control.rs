@@ -132,5 +132,6 @@ fn in_folder(arguments: &mut ServeArguments, folder: &Path) {
     choice.members.iter_mut().chain(choice.scan.iter_mut().flatten()).for_each(whole);
     let sockets = arguments.unix.nbd.iter_mut().chain(&mut arguments.unix.vhost_user);
     let files = sockets.chain(&mut arguments.control).chain(&mut arguments.tls.tls_certs);
+    let files = files.chain(&mut arguments.metrics_token);
     files.chain(arguments.hosts.files()).for_each(whole);
 }

@@ -14,8 +14,18 @@ use crate::remote;
 /// Options of the process that serves, which its arrays share.
 const OF_PROCESS: [&str; 8] = ["all", "config", "join", "daemon", "in-background", "pid-file", "log", "poll"];
 /// What only one array can have.
-const OF_ONE_ARRAY: [&str; 9] =
-    ["members", "unix", "tcp", "vhost-user", "nvme-tcp", "nvme-nqn", "metrics", "export-name", "control"];
+const OF_ONE_ARRAY: [&str; 10] = [
+    "members",
+    "unix",
+    "tcp",
+    "vhost-user",
+    "nvme-tcp",
+    "nvme-nqn",
+    "metrics",
+    "metrics-token",
+    "export-name",
+    "control",
+];
 /// What is decided for one start, and would be forgotten in a file: it gives something up.
 const DECIDED_ONCE: [&str; 2] = ["force", "reservations-new"];
 

@@ -1,5 +1,6 @@
 // The page of `twill serve --metrics`: asks for overview.json once a second and shows it. Rates and percentiles are differences of
-// two answers. Elements stay where they are, and only what has changed is written, so that focus and scrolling stay, too.
+// two answers. Elements stay where they are, and only what has changed is written, so that focus and scrolling stay, too. Who types the
+// token of `--metrics-token` may change the array; it is kept in this tab only.
 
 const EVERY_MS = 1000;
 const KEPT = 120; // points of the curves
@@ -7,6 +8,11 @@ const KEPT = 120; // points of the curves
 const views = new Map(); // by UUID
 const arrays = document.getElementById("arrays");
 const link = document.getElementById("link");
+const mode = document.getElementById("mode");
+const unlock = document.getElementById("unlock");
+const locked = document.getElementById("locked");
+const sure = document.getElementById("sure");
+let token = null;
 let answered = 0;
 
 /** An element with properties and children. */
@@ -72,6 +78,53 @@ export function percentile(before, now, share) {
   return 0;
 }
 
+/** Asks the server for what only the token's owner may have; its words, if it refuses. */
+async function withToken(body) {
+  const request = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const response = await fetch("changes", { ...request, cache: "no-store",
+    headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" } });
+  if (response.status === 401) lock("That is not the token.");
+  if (response.status === 202 || !response.ok) throw new Error((await response.text()).trim() || `status ${response.status}`);
+  return response.json();
+}
+
+function lock(words) {
+  token = null;
+  paint(document.body, "");
+  write(locked, words);
+  unlock.hidden = false;
+}
+
+unlock.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const typed = document.getElementById("token");
+  token = typed.value.trim();
+  typed.value = "";
+  try {
+    await withToken();
+    paint(document.body, "may-change");
+    unlock.hidden = true;
+    write(locked, "Changes are allowed in this tab, until it is closed or loaded again.");
+  } catch (error) {
+    lock(error.message);
+  }
+});
+
+/** Whether a person wants this indeed. */
+function asked(words, act) {
+  const [yes, no] = ["sure-yes", "sure-no"].map((id) => document.getElementById(id));
+  write(document.getElementById("sure-words"), words);
+  write(yes, act);
+  return new Promise((done) => {
+    let agreed = false;
+    yes.onclick = () => { agreed = true; sure.close(); };
+    no.onclick = () => sure.close();
+    sure.onclose = () => done(agreed); // Escape closes it, too
+    sure.showModal();
+    no.focus();
+  });
+}
+
 const health = {
   "in-sync": ["good", "in sync"], recovering: ["warn", "being rebuilt"], replacing: ["warn", "replacement, being copied"],
   spare: ["plain", "spare"], failed: ["bad", "failed"], missing: ["bad", "empty"],
@@ -103,6 +156,9 @@ class View {
     this.works = el("ul", { class: "works" });
     this.events = el("tbody");
     this.facts = el("dl", { class: "facts" });
+    this.uuid = uuid;
+    this.checks = el("p", { class: "buttons" });
+    this.said = el("p", { class: "said", role: "status" });
     const part = (words, ...content) => el("section", {}, el("h3", {}, words), ...content);
     const table = el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "When"), el("th", { scope: "col" }, "What"))), this.events);
     this.root = el("article", { class: "array", "aria-labelledby": id },
@@ -111,8 +167,68 @@ class View {
       part("Members", this.members),
       part("Clients", figures, el("figure", {}, this.curve, this.caption)),
       part("Under way", this.works),
+      this.changes(id),
       part("Events", el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Newest events" }, table)),
       part("Facts", this.facts));
+  }
+
+  /** What may be changed, for who has the token. */
+  changes(id) {
+    const path = el("input", { id: `${id}-add`, required: "", placeholder: "/dev/disk/by-id/…", autocomplete: "off", spellcheck: "false" });
+    const add = el("form", {}, el("label", { for: path.id }, "Device to add"), path, el("button", {}, "Add"));
+    add.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      const device = path.value.trim();
+      const words = `Give ${device} to ${this.name.textContent}? It becomes a spare, or is rebuilt where a member is missing. What it holds is lost.`;
+      if (await asked(words, "Add")) await this.change("add", { path: device }, `${device} was added`);
+    });
+    return el("section", { class: "changes" }, el("h3", {}, "Changes"), this.checks, add, this.said);
+  }
+
+  async change(method, params, done) {
+    write(this.said, "…");
+    paint(this.said, "said");
+    try {
+      await withToken({ uuid: this.uuid, method, params });
+      write(this.said, `${done}.`);
+    } catch (error) {
+      write(this.said, error.message);
+      paint(this.said, "said bad");
+    }
+  }
+
+  /** A button for a change, which asks first where there are words for that. */
+  button(label, [method, params], done, { words, of = "" } = {}) {
+    const button = el("button", { type: "button", ...(of ? { "aria-label": `${label} ${of}` } : {}) }, label);
+    button.addEventListener("click", async () => {
+      if (words === undefined || await asked(words, label)) await this.change(method, params, done);
+    });
+    return button;
+  }
+
+  showChecks(status) {
+    const phase = status.scrub?.phase ?? "none";
+    const wish = (label, wish, done) => this.button(label, ["scrub-wish", { wish }], done);
+    const cancel = () => wish("Cancel the check", "cancel", "The check was cancelled");
+    this.list("checks", phase, () => {
+      if (phase === "running") return [wish("Pause the check", "pause", "The check is paused"), cancel()];
+      if (phase === "paused") return [wish("Resume the check", "resume", "The check goes on"), cancel()];
+      return [this.button("Check parity or copies", ["scrub", {}], "The check was started")];
+    });
+  }
+
+  /** What may be done with a member. */
+  memberButtons({ slot, path, state }) {
+    if (!path) return [];
+    const array = this.name.textContent;
+    const button = (label, method, done, words) => this.button(label, [method, { member: path }], `${path} ${done}`, { words, of: path });
+    const remove = () => button("Remove", "remove", "was removed", `Take ${path} out of ${array}? To give it back later needs a rebuild.`);
+    if (slot === null || state === "failed") return [remove()];
+    if (state !== "in-sync") return [];
+    return [
+      button("Replace", "replace", "is being copied", `Copy ${path} to a spare, which then takes its place in ${array}?`),
+      button("Fail", "fail", "is not used any more", `Stop using ${path} in ${array}? One more member may not be lost then.`),
+    ];
   }
 
   /** Makes the children of a list anew, if what they are made of has changed. */
@@ -136,6 +252,7 @@ class View {
     this.showClients(now, before, rate);
     this.showMembers(status, before, per);
     this.showWorks(status);
+    this.showChecks(status);
     this.list("advice", now.advice, () => now.advice.length === 0 ? [el("li", { class: "good" }, el("p", {}, "Nothing: all is well."))]
       : now.advice.map(({ urgency: soon, text, command }) => el("li", { class: urgency[soon] ?? "plain" },
         el("p", {}, text), ...(command ? [el("code", {}, command)] : []))));
@@ -175,7 +292,8 @@ class View {
         const card = { read: el("p", { class: "faint" }), write: el("p", { class: "faint" }), trouble: el("p", { class: "faint" }) };
         card.root = el("li", { class: `member ${kind}` },
           el("p", { class: "faint" }, slot === null ? "no slot" : `slot ${slot}`), el("p", {}, path ?? "no device"),
-          el("p", { class: `state ${kind}` }, words), card.read, card.write, card.trouble);
+          el("p", { class: `state ${kind}` }, words), card.read, card.write, card.trouble,
+          el("div", { class: "buttons" }, ...this.memberButtons({ slot, path, state })));
         return card;
       });
       return this.cards.map((card) => card.root);
@@ -228,6 +346,10 @@ class View {
 }
 
 function show(answer) {
+  if (answer.may_change && mode.textContent.startsWith("Read-only")) {
+    write(mode, "Commands change everything (twill help); some of it this page, too, for who has the token of --metrics-token.");
+    unlock.hidden = token !== null;
+  }
   const there = new Set(answer.arrays.map(({ status }) => status.uuid));
   for (const [uuid, view] of views) {
     if (!there.has(uuid)) { view.root.remove(); views.delete(uuid); }
