@@ -46,7 +46,7 @@ cp -r "$scratch"/files/usr/{bin,lib} /usr/
 mkdir -p /etc/twill/arrays
 TWILL=/usr/bin/twill
 if command -v systemd-analyze >/dev/null; then
-    for unit in twill@store.service twill.service twill-check@store.service twill-check@store.timer; do
+    for unit in twill@store.service twill.service twill-check@store.service twill-check@store.timer twill-checks.service twill-checks.timer; do
         systemd-analyze verify --man=no $unit >"$scratch/verify" 2>&1 || die "$unit: $(cat "$scratch/verify")"
         ! grep twill "$scratch/verify" || die "$unit has a fault"
     done

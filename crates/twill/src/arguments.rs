@@ -684,8 +684,14 @@ pub struct StatusArguments {
 #[command(after_help = "Example: what is served, and what could be served from the devices of this machine
   twill list
   twill list --scan
-  twill list --json /dev/nvme?n1 | jq -r '.found[].name'")]
+  twill list --json /dev/nvme?n1 | jq -r '.found[].name'
+Example: a check of each array that is served, one after the other
+  twill list --names | while read -r array; do twill check \"$array\"; done")]
 pub struct ListArguments {
+    /// Print only a word for each array that is served, a line each: its name, or its UUID where another has that name too or
+    /// a script or unit would not take it for one word.
+    #[arg(long, conflicts_with_all = ["members", "scan"])]
+    pub names: bool,
     /// Look for arrays on these files, block devices or namespaces on other machines (nvme://ADDRESS/NQN), too.
     #[arg(value_name = "MEMBER", value_parser = member_path)]
     pub members: Vec<PathBuf>,

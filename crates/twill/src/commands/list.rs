@@ -82,14 +82,34 @@ pub fn run(arguments: &ListArguments, output: Output) -> Result<(), Failure> {
             Err(failure) => unanswered.push(Problem::of_array(&name, failure)),
         }
     }
+    if arguments.names {
+        let words = words_for(&served);
+        if output.json || !words.is_empty() {
+            output.print(&words, |words| words.join("\n"))?;
+        }
+        return all_answered(unanswered);
+    }
     let looked = arguments.scan.is_some() || !arguments.members.is_empty();
     let found = if looked { found(arguments, &served)? } else { Vec::new() };
     let answer = Answer { served, found, unanswered, looked };
     output.print(&answer, answer_words)?;
-    if answer.unanswered.is_empty() {
+    all_answered(answer.unanswered)
+}
+
+fn all_answered(unanswered: Vec<Problem>) -> Result<(), Failure> {
+    if unanswered.is_empty() {
         return Ok(());
     }
-    Err(Failure::from_problems("not every server answers", answer.unanswered).answered())
+    Err(Failure::from_problems("not every server answers", unanswered).answered())
+}
+
+/// One word for each array, by which commands find it.
+fn words_for(served: &[ServedArray]) -> Vec<&str> {
+    let is_word =
+        |name: &str| name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter));
+    let has = |name: &str| served.iter().filter(|array| array.name == name).count();
+    let word = |array: &'_ ServedArray| is_word(&array.name) && has(&array.name) == 1;
+    served.iter().map(|array| if word(array) { &array.name } else { &array.uuid }.as_str()).collect()
 }
 
 fn served_array(status: &ArrayStatus, control: PathBuf) -> ServedArray {
@@ -191,4 +211,27 @@ fn answer_words(answer: &Answer) -> String {
         };
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_word_for_an_array_where_it_is_one_and_no_other_has_it() {
+        let array = |name: &str, uuid: &str| ServedArray {
+            name: name.to_owned(),
+            uuid: uuid.to_owned(),
+            level: String::new(),
+            size_bytes: 0,
+            raid_devices: 0,
+            working_devices: 0,
+            state: Vec::new(),
+            exports: Vec::new(),
+            control: PathBuf::new(),
+            pid: 0,
+        };
+        let served = [array("store-1", "a"), array("twice", "b"), array("my data", "c"), array("twice", "d")];
+        assert_eq!(words_for(&served), ["store-1", "b", "c", "d"]);
+    }
 }
