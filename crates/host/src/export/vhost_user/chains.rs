@@ -1,5 +1,6 @@
 //! Chains of descriptors, and how those of requests that a former server has begun are found.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT as _, QueueT as _};
@@ -16,14 +17,14 @@ pub(super) type Chain = DescriptorChain<Memory>;
 
 /// The chains of some heads. `virtio-queue` walks only what stands in an available ring, and these stood there long ago: the guest's
 /// memory gets a page more for these chains, behind all of its own, with such a ring.
-pub(super) fn chains_again(memory: &Memory, queue: &Queue, heads: &[u16]) -> Vec<Chain> {
+pub(super) fn chains_again(memory: &Memory, queue: &Queue, heads: &[u16], path: &Path) -> Vec<Chain> {
     if heads.is_empty() {
         return Vec::new();
     }
     match with_ring_of(memory, queue, heads) {
         Some((memory, mut queue)) => queue.iter(memory).map(Iterator::collect).unwrap_or_default(),
         None => {
-            tracing::warn!("requests that a former server has begun cannot be found in the guest's memory");
+            tracing::warn!(path = %path.display(), "requests that a former server has begun cannot be found in the guest's memory");
             Vec::new()
         }
     }

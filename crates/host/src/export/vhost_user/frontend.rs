@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, Receiver};
@@ -36,6 +37,8 @@ const REGIONS_MAX: u64 = 509;
 
 /// What the device is, and how a ring is started on a shard.
 pub(super) struct Device {
+    /// The socket that machines connect to.
+    pub path: PathBuf,
     pub info: VolumeInfo,
     pub serial: [u8; SERIAL_BYTES],
     pub start: Box<dyn Fn(RingSetup) + Send + Sync>,
@@ -139,6 +142,7 @@ impl Frontend {
             queue.set_next_avail(used.0.wrapping_add(begun));
         }
         let shared = Arc::new(RingShared {
+            path: self.device.path.clone(),
             stop: AtomicBool::new(false),
             writes_through: Arc::clone(&self.writes_through),
             errors: Arc::clone(&self.device.errors),

@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -65,13 +66,15 @@ pub(super) struct RingShared {
     /// Requests that were answered with an error.
     pub errors: Arc<AtomicU64>,
     pub serial: [u8; SERIAL_BYTES],
+    /// The socket that the machine has connected to.
+    pub path: PathBuf,
 }
 
 /// Serves a ring until it is stopped.
 pub(super) async fn serve<V: Volume>(context: ShardContext, volume: Rc<V>, setup: RingSetup) {
     let RingSetup { index, queue, memory, kick, call, in_flight, again, shared, ended } = setup;
     let kick = Rc::new(kick);
-    let left = chains_again(&memory.lock(), &queue, &again);
+    let left = chains_again(&memory.lock(), &queue, &again, &shared.path);
     let ring = Rc::new(Ring {
         index,
         queue: RefCell::new(queue),
@@ -84,10 +87,12 @@ pub(super) async fn serve<V: Volume>(context: ShardContext, volume: Rc<V>, setup
         under_way: Cell::new(0),
         held: Cell::new(0),
         waits: RefCell::default(),
+        is_broken: Cell::new(false),
     });
     if !left.is_empty() {
         let requests = left.len();
         tracing::info!(
+            path = %ring.shared.path.display(),
             ring = index,
             requests,
             "requests that a former server had begun are carried out again"
@@ -144,6 +149,8 @@ struct Ring<V> {
     held: Cell<usize>,
     /// The ring's own task, while it waits for requests to end.
     waits: RefCell<Option<Waker>>,
+    /// It was told that the guest has broken the ring: a guest that goes on kicking does not fill the log.
+    is_broken: Cell<bool>,
 }
 
 impl<V: Volume> Ring<V> {
@@ -229,7 +236,11 @@ impl<V: Volume> Ring<V> {
     }
 
     fn broken(&self, why: &str) {
+        if self.is_broken.replace(true) {
+            return;
+        }
         tracing::warn!(
+            path = %self.shared.path.display(),
             ring = self.index,
             why,
             "a vhost-user guest has broken this ring: nothing is taken from it until the guest puts it right or sets the device up again"

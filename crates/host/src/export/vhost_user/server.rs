@@ -74,6 +74,7 @@ impl Server {
         let state = Arc::new(State::default());
         let (shards, count) = (shards.clone(), shards.count());
         let device = Device {
+            path: path.to_owned(),
             info: identity.info,
             serial: identity.serial,
             start: Box::new(move |setup| {
@@ -208,7 +209,7 @@ impl Accepting {
         let serve = move || {
             let frontend = Arc::new(std::sync::Mutex::new(Frontend::new(device)));
             tracing::info!(path = %path.display(), "a virtual machine has connected");
-            handle(BackendReqHandler::from_stream(connection, Arc::clone(&frontend)));
+            handle(BackendReqHandler::from_stream(connection, Arc::clone(&frontend)), &path);
             *state.connected.lock() = None;
             frontend.lock().unwrap_or_else(std::sync::PoisonError::into_inner).stop_all();
             tracing::info!(path = %path.display(), "the virtual machine has gone");
@@ -217,7 +218,7 @@ impl Accepting {
         match thread::Builder::new().name("vhost-user-vm".into()).spawn(serve) {
             Ok(_) => Some(ended),
             Err(error) => {
-                tracing::warn!(%error, "a virtual machine cannot be served");
+                tracing::warn!(path = %self.name.path().display(), %error, "a virtual machine cannot be served");
                 *self.state.connected.lock() = None;
                 None
             }
@@ -226,7 +227,7 @@ impl Accepting {
 }
 
 /// Handles messages until the connection ends.
-fn handle(mut requests: BackendReqHandler<std::sync::Mutex<Frontend>>) {
+fn handle(mut requests: BackendReqHandler<std::sync::Mutex<Frontend>>, path: &Path) {
     loop {
         match requests.handle_request() {
             Ok(()) => {}
@@ -239,10 +240,10 @@ fn handle(mut requests: BackendReqHandler<std::sync::Mutex<Frontend>>) {
                 | VhostError::InvalidOperation(_)
                 | VhostError::InvalidParam),
             ) => {
-                tracing::warn!(%error, "a request of a virtual machine is refused");
+                tracing::warn!(path = %path.display(), %error, "a request of a virtual machine is refused");
             }
             Err(error) => {
-                tracing::warn!(%error, "the connection of a virtual machine is closed");
+                tracing::warn!(path = %path.display(), %error, "the connection of a virtual machine is closed");
                 return;
             }
         }
