@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bench_fabric;
+mod bench_machine;
 mod bench_md;
 mod blocks;
 mod drives;
@@ -56,6 +57,8 @@ enum Command {
     BenchFabric(bench_fabric::Arguments),
     /// Compare which target puts a lost chunk together, over links of one rate or of two
     BenchLostReads(bench_fabric::lost_reads::Arguments),
+    /// Compare an array as a virtual machine's disk by vhost-user-blk and by NBD
+    BenchMachine(bench_machine::Arguments),
     /// Serve drives that lose their write cache at a power cut
     #[command(subcommand)]
     Drives(drives::Action),
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Blocks(action) => blocks::run(&action),
         Command::BenchFabric(arguments) => bench_fabric::run(&root, &arguments),
         Command::BenchLostReads(arguments) => bench_fabric::lost_reads::run(&root, &arguments),
+        Command::BenchMachine(arguments) => bench_machine::run(&root, &arguments),
         Command::Drives(action) => drives::run(&action),
         Command::NbdDevice(action) => nbd_device::run(&action),
         Command::Files(action) => files::run(&action),
