@@ -3,6 +3,7 @@
 //! Everything here works on the checkout that it was built from, whatever the current folder is.
 #![forbid(unsafe_code)]
 
+mod bench_beside;
 mod bench_fabric;
 mod bench_machine;
 mod bench_md;
@@ -57,6 +58,8 @@ enum Command {
     BenchFabric(bench_fabric::Arguments),
     /// Compare which target puts a lost chunk together, over links of one rate or of two
     BenchLostReads(bench_fabric::lost_reads::Arguments),
+    /// Compare what clients of an array see beside one whose member hangs, and beside one that works
+    BenchBeside(bench_beside::Arguments),
     /// Compare an array as a virtual machine's disk by vhost-user-blk and by NBD
     BenchMachine(bench_machine::Arguments),
     /// Serve drives that lose their write cache at a power cut
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::Blocks(action) => blocks::run(&action),
         Command::BenchFabric(arguments) => bench_fabric::run(&root, &arguments),
         Command::BenchLostReads(arguments) => bench_fabric::lost_reads::run(&root, &arguments),
+        Command::BenchBeside(arguments) => bench_beside::run(&root, &arguments),
         Command::BenchMachine(arguments) => bench_machine::run(&root, &arguments),
         Command::Drives(action) => drives::run(&action),
         Command::NbdDevice(action) => nbd_device::run(&action),
