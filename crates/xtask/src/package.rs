@@ -14,7 +14,7 @@ const CARGO_DEB_VERSION: &str = "3.8.0";
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Profile that the program is built with; dev for a trial
-    #[arg(long, default_value = "release")]
+    #[arg(long, default_value = "dist")]
     profile: String,
     /// Where the package goes [default: target/debian]
     #[arg(long)]
