@@ -256,4 +256,23 @@ mod tests {
         let begun_whole = go_on(None, &[one, other], true, 7, new_id);
         assert_eq!(begun_whole.bitmap, begun_whole.current);
     }
+
+    /// Bits were last all clear in the generation in which the array was whole: a member that left before that lacks more.
+    #[test]
+    fn what_was_written_before_the_array_was_whole_is_not_marked() {
+        let generations = |bitmap, history: &[u64]| Generations {
+            current: 9,
+            bitmap,
+            history: history.to_vec(),
+            since_events: 0,
+            absences: 0,
+            members: Vec::new(),
+        };
+        let degraded = generations(7, &[8, 7, 6]);
+        assert!([9, 8, 7].iter().all(|id| marks_since(&degraded, *id)));
+        assert!(!marks_since(&degraded, 6), "it left before the array was whole");
+        assert!(!marks_since(&degraded, 5), "nobody knows it");
+        let whole = generations(9, &[8]);
+        assert!(marks_since(&whole, 9) && !marks_since(&whole, 8));
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use engine::members::Failing;
 use layout::geometry::Level;
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
 use layout::units::{DeviceOffset, Slot};
 
-use super::{BLOCKS, cut, disk, fail, finish, quiet, read, start};
+use super::{BLOCKS, cut, disk, fail, finish, quiet, read, recorded, start, write};
 use crate::array::Array;
 use crate::scenario::{Consistency, Scenario, Support};
 use crate::workload::{self, Kind};
@@ -72,4 +73,31 @@ fn the_first_bits_go_to_members_that_have_no_bitmap_yet() {
         read(&array, 0..BLOCKS);
         read(&array, far..far + 1);
     }
+}
+
+/// The one member that is left takes no bitmap for a while, and superblocks again soon after: a superblock that is newer than the
+/// bitmap beside it would have the next start take that for another program's neglect, or rely on bits that are not there.
+#[test]
+fn no_superblock_is_newer_than_the_bitmap_beside_it() {
+    let mut lost = 0;
+    for steps in 0..100 {
+        let array = with_bitmap(Level::Raid1, 2);
+        write(&array, 0..BLOCKS);
+        let left = disk(&array, Slot::FIRST);
+        left.faults.borrow_mut().no_superblocks = true;
+        assert_eq!(array.shared.members.fail(Slot::new(1), "by hand"), Failing::Failed);
+        (0..steps).for_each(|_| _ = array.run(1));
+        left.faults.borrow_mut().no_superblocks = false;
+        array.run(u64::MAX);
+        lost += u32::from(!array.shared.members.is_settled());
+        let candidates = recorded::candidates(&array.machine);
+        let superblock = candidates[0].superblock.as_ref().expect("a member");
+        let (_, bitmap) = bitmap_on(&array, Slot::FIRST);
+        let (events, of_bitmap) = (superblock.events(), bitmap.superblock().events());
+        assert!(
+            of_bitmap >= events,
+            "after {steps} steps: the superblock has {events} events, the bitmap {of_bitmap}"
+        );
+    }
+    assert!(lost > 0, "it took the bitmap each time");
 }

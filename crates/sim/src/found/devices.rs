@@ -345,6 +345,26 @@ fn two_devices_that_are_added_at_once_get_two_numbers() {
     assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{numbers:?}");
 }
 
+/// A device may have the superblock of a spare although its write failed. Another device with its number would be taken for it.
+#[test]
+fn the_number_of_a_spare_that_was_not_written_is_not_given_away_again() {
+    let array = array(Level::Raid5, 3, Support::All);
+    let (own, tried) = (Rc::clone(&array), Rc::new(Cell::new(None)));
+    let tell = Rc::clone(&tried);
+    run(&array, async move {
+        let broken = own.machine.new_disk(true);
+        broken.faults.borrow_mut().no_superblocks = true;
+        let number_for = |number| {
+            tell.set(Some(number));
+            number
+        };
+        assert_eq!(operator::add_spare_with(&own, &broken, number_for).await, None);
+        assert!(operator::add_spare(&own, &own.machine.new_disk(true)).await.is_some());
+    });
+    let numbers = spare_numbers(&array);
+    assert!(numbers.len() == 1 && Some(numbers[0]) != tried.get(), "{numbers:?}, after {:?}", tried.get());
+}
+
 /// A spare that was being attached to a free slot was taken for a replacement, too: one device then had the writes of two.
 #[test]
 fn a_spare_gets_one_slot() {
