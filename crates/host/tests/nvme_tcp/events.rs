@@ -25,7 +25,20 @@ fn changed(admin: &mut HostQueue) -> Vec<u32> {
     page.cdw10 = U32::new(0x04 | 1023 << 16);
     let (status, _, data) = admin.call(page, Payload::In { bytes: 4096 }, Vec::new());
     assert_eq!(status, Status::SUCCESS);
-    let ids = data.chunks_exact(4).map(|id| u32::from_le_bytes(id.try_into().expect("four bytes")));
+    ids(&data)
+}
+
+/// Active namespaces, as Identify lists them.
+fn listed(admin: &mut HostQueue) -> Vec<u32> {
+    let mut identify = Sqe::new(admin::IDENTIFY, 0);
+    identify.cdw10 = U32::new(0x02);
+    let (status, _, data) = admin.call(identify, Payload::In { bytes: 4096 }, Vec::new());
+    assert_eq!(status, Status::SUCCESS);
+    ids(&data)
+}
+
+fn ids(page: &[u8]) -> Vec<u32> {
+    let ids = page.chunks_exact(4).map(|id| u32::from_le_bytes(id.try_into().expect("four bytes")));
     ids.take_while(|id| *id != 0).collect()
 }
 
@@ -46,6 +59,7 @@ fn a_host_hears_of_namespaces_that_come_and_go() {
         .expect("a second namespace");
     assert_eq!(host.admin.end().value, NAMESPACE_EVENT);
     assert_eq!(changed(&mut host.admin), [2]);
+    assert_eq!(listed(&mut host.admin), [1, 2]);
     assert_eq!(read(&mut host), Status::SUCCESS);
 
     listens(&mut host.admin);
@@ -62,6 +76,7 @@ fn a_host_hears_of_namespaces_that_come_and_go() {
     assert_eq!(gone, Ok(true));
     assert_eq!(host.admin.end().value, NAMESPACE_EVENT);
     assert_eq!(changed(&mut host.admin), [2]);
+    assert_eq!(listed(&mut host.admin), [1]);
     assert_eq!(read(&mut host), Status::INVALID_NAMESPACE);
     assert_eq!(read_status(&mut host), Status::SUCCESS);
     // Its reservations are another server's to keep now.
