@@ -196,7 +196,8 @@ impl Served {
     fn fio(&self, array: usize, work: &str, more: &[&str]) -> Command {
         let socket = self.folder.join(format!("run/{}.nbd", name(array)));
         let mut fio = Command::new("fio");
-        fio.args(["--name=job", "--ioengine=nbd", "--time_based", "--size=100%", "--bs=4k"]);
+        // By a thread: a process of its own would go on when fio is killed.
+        fio.args(["--name=job", "--thread", "--ioengine=nbd", "--time_based", "--size=100%", "--bs=4k"]);
         fio.args([format!("--uri=nbd+unix:///?socket={}", socket.display()), format!("--rw={work}")]);
         fio.args(more).stdin(Stdio::null());
         fio
