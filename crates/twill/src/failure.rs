@@ -112,6 +112,15 @@ impl Failure {
         }
     }
 
+    /// Nobody can connect to `place`: another program has it, or what the system says.
+    pub fn cannot_listen(place: impl fmt::Display, error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::AddrInUse => ExitKind::AlreadyExists,
+            other => ExitKind::from(other),
+        };
+        Failure::new(kind, format!("cannot listen at {place}: {error}"))
+    }
+
     /// An operation of the system failed.
     pub fn from_io(doing: &str, path: &Path, error: &io::Error) -> Self {
         Failure::new(error.kind().into(), format!("cannot {doing} {}: {error}", path.display()))

@@ -81,13 +81,7 @@ pub fn subsystem_failure(error: &SubsystemError) -> Failure {
 /// The first that cannot be had.
 pub fn listen(server: &Server, addresses: &[SocketAddr]) -> Result<Vec<SocketAddr>, Failure> {
     let listen = |address: &SocketAddr| {
-        server.listen(*address).map_err(|error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::AddrInUse => ExitKind::AlreadyExists,
-                other => ExitKind::from(other),
-            };
-            Failure::new(kind, format!("cannot listen at {address}: {error}"))
-        })
+        server.listen(*address).map_err(|error| Failure::cannot_listen(address, &error))
     };
     addresses.iter().map(listen).collect()
 }

@@ -361,13 +361,7 @@ fn over_nbd<E: Engine>(
     server.exports().set_default(Some(&options.export_name));
     let unix = options.unix.iter().cloned().map(Address::Unix);
     for address in unix.chain(options.tcp.iter().copied().map(Address::Tcp)) {
-        server.listen(&address).map_err(|error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::AddrInUse => ExitKind::AlreadyExists,
-                other => ExitKind::from(other),
-            };
-            Failure::new(kind, format!("cannot listen at {address}: {error}"))
-        })?;
+        server.listen(&address).map_err(|error| Failure::cannot_listen(&address, &error))?;
     }
     Ok(server)
 }

@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use super::manager::gone;
 use super::options::ServeOptions;
-use crate::exit::ExitKind;
 use crate::failure::Failure;
 
 /// Serves the array at the socket that was asked for.
@@ -30,11 +29,5 @@ pub(super) fn start<E: Engine>(
     let (volumes, balance) = (volumes.clone(), options.balance);
     let open = move |context: &ShardContext| BalancedVolume::open(&volumes, context, balance);
     let started = Server::start(path, options.unix_access, shards, Identity { info, serial }, open);
-    started.map(Some).map_err(|error| {
-        let kind = match error.kind() {
-            std::io::ErrorKind::AddrInUse => ExitKind::AlreadyExists,
-            other => ExitKind::from(other),
-        };
-        Failure::new(kind, format!("cannot listen at {}: {error}", path.display()))
-    })
+    started.map(Some).map_err(|error| Failure::cannot_listen(path.display(), &error))
 }

@@ -1,6 +1,5 @@
 //! How an array is served, from the command line: what the options mean, and which of them are refused before anything is written.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
@@ -185,11 +184,7 @@ fn check_addresses<'a>(addresses: impl Iterator<Item = &'a SocketAddr>) -> Resul
         match listen_tcp(*address) {
             Ok(listener) => listening.push(listener),
             Err(error) => {
-                let kind = match error.kind() {
-                    ErrorKind::AddrInUse => ExitKind::AlreadyExists,
-                    other => ExitKind::from(other),
-                };
-                let failure = Failure::new(kind, format!("cannot listen at {address}: {error}"));
+                let failure = Failure::cannot_listen(address, &error);
                 return Err(failure.help("nothing was written; name another address or port"));
             }
         }
