@@ -11,8 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::bench_fabric::report::{median, with_range};
-use crate::figures::Kept;
+use crate::figures::{Kept, median, with_range};
 use crate::machine;
 
 const PAGE: &str = "docs/performance.md";
@@ -22,6 +21,7 @@ const MEMBERS: usize = 3;
 const MEMBER_BYTES: u64 = 64 << 20;
 /// The target of the member that hangs listens here.
 const PORT: u16 = 24420;
+const NQN: &str = "nqn.2026-11.bench:beside";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A member that does not answer for ten seconds fails: a run is shorter.
 const SECONDS_MAX: u32 = 6;
@@ -50,7 +50,7 @@ pub struct Arguments {
 }
 
 /// One run of fio at the neighbour.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Point {
     /// `randread` or `randwrite`.
     work: String,
@@ -63,11 +63,8 @@ struct Point {
 
 /// Runs it and prints the table.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let join = |before: Vec<Point>, more| Ok([before, more].concat());
-    let points = arguments.kept.or_measure(join, || measure(root, arguments))?;
-    arguments.kept.keep(&points)?;
-    arguments.kept.show(&table(&points), &root.join(PAGE), SECTION)?;
-    Ok(if points.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let measure = || measure(root, arguments);
+    arguments.kept.points(measure, table, &root.join(PAGE), SECTION)
 }
 
 fn measure(root: &Path, arguments: &Arguments) -> Result<Vec<Point>> {
@@ -109,7 +106,7 @@ impl Served {
         served_by.args(["--listen", &format!("127.0.0.1:{PORT}")]).arg(format!(
             "{}={}",
             drive.display(),
-            nqn()
+            NQN
         ));
         let target = served_by.spawn().context("twill target")?;
         let mut served = Served { folder, twill: twill.to_owned(), target, server: None, load: None };
@@ -134,7 +131,7 @@ impl Served {
             let mut members = Vec::new();
             for member in 0..MEMBERS {
                 if (array, member) == (ARRAYS - 1, 0) {
-                    members.push(format!("nvme://127.0.0.1:{PORT}/{}", nqn()));
+                    members.push(format!("nvme://127.0.0.1:{PORT}/{NQN}"));
                     continue;
                 }
                 let path = self.folder.join(format!("{}-{member}", name(array)));
@@ -240,10 +237,6 @@ fn command(twill: &Path, folder: &Path, log: &str) -> Result<Command> {
 
 fn name(array: usize) -> String {
     format!("a{array}")
-}
-
-fn nqn() -> &'static str {
-    "nqn.2026-11.bench:beside"
 }
 
 /// The table, in Markdown.

@@ -7,7 +7,7 @@
 mod links;
 pub mod lost_reads;
 mod rack;
-pub mod report;
+mod report;
 mod setting;
 
 use std::path::Path;

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::bench_fabric::report::{median, with_range};
-use crate::figures::Kept;
+use crate::figures::{Kept, median, with_range};
 use crate::machine::{self, JSON};
 
 const PAGE: &str = "docs/virtual-machines.md";
@@ -42,7 +41,7 @@ pub struct Arguments {
 }
 
 /// One run of fio in the machine.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Point {
     /// `vhost-user` or `nbd`.
     disk: String,
@@ -55,11 +54,8 @@ struct Point {
 
 /// Runs it and prints the table.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let join = |before: Vec<Point>, more| Ok([before, more].concat());
-    let points = arguments.kept.or_measure(join, || measure(root, arguments))?;
-    arguments.kept.keep(&points)?;
-    arguments.kept.show(&table(&points), &root.join(PAGE), SECTION)?;
-    Ok(if points.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let measure = || measure(root, arguments);
+    arguments.kept.points(measure, table, &root.join(PAGE), SECTION)
 }
 
 fn measure(root: &Path, arguments: &Arguments) -> Result<Vec<Point>> {

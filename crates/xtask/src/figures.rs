@@ -1,6 +1,7 @@
 //! Figures of a long run, kept as JSON: written once, and read again instead of running again.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -30,6 +31,24 @@ impl Kept {
         measure: impl FnOnce() -> Result<F>,
     ) -> Result<F> {
         read_all(&self.from, join)?.map_or_else(measure, Ok)
+    }
+
+    /// A whole benchmark whose figures are a list of points: measures or reads them, keeps them and shows their table.
+    pub fn points<P: Serialize + DeserializeOwned>(
+        &self,
+        measure: impl FnOnce() -> Result<Vec<P>>,
+        table: impl Fn(&[P]) -> String,
+        page: &Path,
+        section: &str,
+    ) -> Result<ExitCode> {
+        let join = |mut before: Vec<P>, more: Vec<P>| {
+            before.extend(more);
+            Ok(before)
+        };
+        let points = self.or_measure(join, measure)?;
+        self.keep(&points)?;
+        self.show(&table(&points), page, section)?;
+        Ok(if points.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
     /// Writes down what a run has found so far: if it breaks off, that is not lost.
@@ -70,4 +89,21 @@ fn read_all<F: DeserializeOwned>(
 pub fn write(path: &Path, figures: &impl Serialize) -> Result<()> {
     std::fs::write(path, serde_json::to_string_pretty(figures)? + "\n")
         .with_context(|| path.display().to_string())
+}
+
+/// The median of ratios, with the least and the greatest.
+pub fn with_range(ratios: Vec<f64>) -> String {
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    match ratios.is_empty() {
+        true => "-".to_owned(),
+        false => format!("{:.2} ({least:.2} to {most:.2})", median(ratios.into_iter())),
+    }
+}
+
+/// The one in the middle; of an even number the upper one. Without any it is no number.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }

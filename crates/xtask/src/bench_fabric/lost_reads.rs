@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::links::Links;
 use super::rack::{Array, CHUNK, Rack};
-use super::report::{median, with_range};
 use super::setting::Setting;
+use crate::figures::{median, with_range};
 use crate::machine;
 
 const PAGE: &str = "docs/fabric.md";

@@ -3,6 +3,8 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::figures::{median, with_range};
+
 /// One run of fio.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Point {
@@ -83,19 +85,4 @@ pub fn text(report: &Report) -> String {
         );
     }
     text
-}
-
-pub fn with_range(ratios: Vec<f64>) -> String {
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    match ratios.is_empty() {
-        true => "-".to_owned(),
-        false => format!("{:.2} ({least:.2} to {most:.2})", median(ratios.into_iter())),
-    }
-}
-
-pub fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut all: Vec<f64> = values.collect();
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }
