@@ -405,8 +405,8 @@ pub struct ServeArguments {
     /// password.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     pub metrics: Option<SocketAddr>,
-    /// Let the page at that address change the array for whoever types the token in this file: checks, and members that come
-    /// and go. Only at an address of this machine itself, since nothing there is encrypted.
+    /// Allow changes from the page at that address, such as checks or the removal of a member, to anyone who types the token
+    /// in this file. Only at a loopback address, since nothing is encrypted.
     #[arg(long, value_name = "FILE", requires = "metrics")]
     pub metrics_token: Option<PathBuf>,
     /// Name of the subsystem that NVMe/TCP hosts connect to [default: one made of the array's UUID].

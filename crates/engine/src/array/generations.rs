@@ -271,7 +271,7 @@ mod tests {
         let degraded = generations(7, &[8, 7, 6]);
         assert!([9, 8, 7].iter().all(|id| marks_since(&degraded, *id)));
         assert!(!marks_since(&degraded, 6), "it left before the array was whole");
-        assert!(!marks_since(&degraded, 5), "nobody knows it");
+        assert!(!marks_since(&degraded, 5), "it is not in the history");
         let whole = generations(9, &[8]);
         assert!(marks_since(&whole, 9) && !marks_since(&whole, 8));
     }

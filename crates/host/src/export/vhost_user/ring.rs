@@ -149,7 +149,7 @@ struct Ring<V> {
     held: Cell<usize>,
     /// The ring's own task, while it waits for requests to end.
     waits: RefCell<Option<Waker>>,
-    /// It was told that the guest has broken the ring: a guest that goes on kicking does not fill the log.
+    /// The log has it that the guest broke this ring; a guest that goes on kicking must not fill the log.
     is_broken: Cell<bool>,
 }
 

@@ -38,11 +38,11 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 struct Metrics {
     array: Arc<Controlled>,
     permits: Arc<Semaphore>,
-    /// The page may change the array, for who has a token.
+    /// With the token the page may change the array.
     may_change: bool,
 }
 
-/// Answers at an address until the array is stopped. Who shows the token may change the array.
+/// Answers at an address until the array is stopped. Requests with the token may change the array.
 ///
 /// # Errors
 /// The address is taken, or there are no threads left.

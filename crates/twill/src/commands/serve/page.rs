@@ -44,7 +44,7 @@ pub async fn file(request: Request) -> Response {
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
-    /// Who has a token may change them.
+    /// With the token they may be changed.
     may_change: bool,
     arrays: Vec<Overview>,
 }

@@ -1,5 +1,5 @@
-//! Changes that are asked for on the page: a check, members that come and go. Whoever asks shows the token of `--metrics-token`.
-//! Nothing is forced here, stopped or given up: a command line asks for that.
+//! Changes that are asked for on the page: a check, members that come and go. A request for one carries the token of
+//! `--metrics-token`. Nothing is forced or stopped from here: commands do that.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -27,16 +27,16 @@ use crate::failure::Failure;
 /// Methods of the control socket that the page may call.
 const METHODS: [&str; 7] = ["scrub", "scrub-wish", "fail", "remove", "add", "re-add", "replace"];
 
-/// How long a change may take before its caller is told that it goes on.
+/// A change that takes longer is answered as still under way.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
-/// How long the answer to a wrong token takes: who guesses is slow.
+/// The answer to a wrong token is delayed by this: guessing takes long.
 const WRONG_TOKEN: Duration = Duration::from_secs(1);
 /// Fewest characters of a token.
 const TOKEN_MIN: usize = 16;
 /// Most bytes of its file.
 const FILE_MAX: u64 = 4096;
 
-/// What a caller has to know.
+/// The secret that allows changes.
 #[derive(Clone)]
 pub struct Token(Arc<str>);
 
@@ -78,7 +78,7 @@ impl Token {
     }
 }
 
-/// Who may change which array.
+/// The array that may be changed, and the token that allows it.
 struct Changes {
     array: Arc<Controlled>,
     token: Option<Token>,
@@ -86,14 +86,14 @@ struct Changes {
     at_once: Arc<Semaphore>,
 }
 
-/// Answers who has the token; without one, nobody.
+/// Answers requests with the token. If there is none, every request is refused.
 pub fn route<S: Clone>(array: Arc<Controlled>, token: Option<Token>) -> MethodRouter<S> {
     let changes = Arc::new(Changes { array, token, at_once: Arc::new(Semaphore::new(1)) });
     let only = from_fn_with_state(Arc::clone(&changes), only_with_token);
     get(methods).post(change).layer(only).with_state(changes)
 }
 
-/// Refuses who does not show the token, before the rest of the request is read.
+/// Refuses requests without the token before their bodies are read.
 async fn only_with_token(State(changes): State<Arc<Changes>>, request: Request, next: Next) -> Response {
     match &changes.token {
         None => {

@@ -1,6 +1,6 @@
 // The page of `twill serve --metrics`: asks for overview.json once a second and shows it. Rates and percentiles are differences of
-// two answers. Elements stay where they are, and only what has changed is written, so that focus and scrolling stay, too. Who types the
-// token of `--metrics-token` may change the array; it is kept in this tab only.
+// two answers. Elements stay where they are, and only what has changed is written, so that focus and scrolling stay, too. Whoever
+// types the token of `--metrics-token` may change the array; the token is kept in this tab only.
 
 const EVERY_MS = 1000;
 const KEPT = 120; // points of the curves
@@ -12,6 +12,7 @@ const mode = document.getElementById("mode");
 const unlock = document.getElementById("unlock");
 const locked = document.getElementById("locked");
 const sure = document.getElementById("sure");
+const READ_ONLY = mode.textContent;
 let token = null;
 let answered = 0;
 
@@ -172,7 +173,7 @@ class View {
       part("Facts", this.facts));
   }
 
-  /** What may be changed, for who has the token. */
+  /** What may be changed with the token. */
   changes(id) {
     const path = el("input", { id: `${id}-add`, required: "", placeholder: "/dev/disk/by-id/…", autocomplete: "off", spellcheck: "false" });
     const add = el("form", {}, el("label", { for: path.id }, "Device to add"), path, el("button", {}, "Add"));
@@ -222,12 +223,12 @@ class View {
     if (!path) return [];
     const array = this.name.textContent;
     const button = (label, method, done, words) => this.button(label, [method, { member: path }], `${path} ${done}`, { words, of: path });
-    const remove = () => button("Remove", "remove", "was removed", `Take ${path} out of ${array}? To give it back later needs a rebuild.`);
+    const remove = () => button("Remove", "remove", "was removed", `Take ${path} out of ${array}? If it is given back, it is rebuilt, in part or whole.`);
     if (slot === null || state === "failed") return [remove()];
     if (state !== "in-sync") return [];
     return [
       button("Replace", "replace", "is being copied", `Copy ${path} to a spare, which then takes its place in ${array}?`),
-      button("Fail", "fail", "is not used any more", `Stop using ${path} in ${array}? One more member may not be lost then.`),
+      button("Fail", "fail", "is not used any more", `Stop using ${path} in ${array}? The array goes on with less redundancy.`),
     ];
   }
 
@@ -346,10 +347,8 @@ class View {
 }
 
 function show(answer) {
-  if (answer.may_change && mode.textContent.startsWith("Read-only")) {
-    write(mode, "Commands change everything (twill help); some of it this page, too, for who has the token of --metrics-token.");
-    unlock.hidden = token !== null;
-  }
+  write(mode, answer.may_change ? "Commands change everything (twill help); with the token of --metrics-token this page changes some of it, too." : READ_ONLY);
+  unlock.hidden = !answer.may_change || token !== null;
   const there = new Set(answer.arrays.map(({ status }) => status.uuid));
   for (const [uuid, view] of views) {
     if (!there.has(uuid)) { view.root.remove(); views.delete(uuid); }
