@@ -2,7 +2,8 @@
 # boots.sh [BOOTS]: a machine with systemd and mdadm boots again and again from its own disk, with the Debian package installed as docs/boot.md
 # says: an array of three NVMe drives with a file system that fstab mounts. Every third boot a drive comes ten seconds late, every
 # fourth ends by a power cut. At each boot the file system must be mounted, the array not degraded, and the notes of all former
-# boots there. Then a drive is pulled: mail, webhook and journal tell of it, and events outlive a server that is killed.
+# boots there. Then the package is upgraded under load, a drive is pulled: mail, webhook and journal tell of it, and events outlive a
+# server that is killed.
 #
 # `cargo xtask package` makes the package first. It takes half a minute a boot, so `./test` leaves it out.
 set -euo pipefail
@@ -25,6 +26,10 @@ install_system() { # a Debian with the package, and what an operator sets up by 
         "$(. /etc/os-release; echo "$VERSION_CODENAME")" "$tree" 2>"$scratch/mmdebstrap" || die "$(tail -n 3 "$scratch/mmdebstrap")"
     cp "${packages[-1]}" "$tree/tmp/twill.deb"
     chroot "$tree" dpkg --install /tmp/twill.deb >"$scratch/dpkg" 2>&1 || die "dpkg: $(tail -n 3 "$scratch/dpkg")"
+    # The same program as a newer version, for an upgrade.
+    dpkg-deb --raw-extract "${packages[-1]}" "$scratch/newer"
+    sed -i 's/^Version: .*/&+newer/' "$scratch/newer/DEBIAN/control"
+    dpkg-deb --build --root-owner-group "$scratch/newer" "$tree/var/cache/newer.deb" >/dev/null
     mkdir -p "$tree/lib/modules"
     cp -r "$kernel/lib/modules/$version" "$tree/lib/modules/"
     printf 'nvme\nublk_drv\n' >"$tree/etc/modules-load.d/drives.conf"
@@ -151,6 +156,7 @@ for ((boot = 1; boot <= BOOTS; boot++)); do
     say "boot $boot: $line${late:+, drive $late late by $LATE_SECONDS s}, end: $how"
 done
 APPEND=twill.alerts start_machine 0 1 2
+say "$(said UPGRADED)"
 said "WAITING" >/dev/null
 pull 1
 line=$(said ALERTED)

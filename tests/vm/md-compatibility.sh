@@ -119,7 +119,7 @@ md_judges() { # STATE in which the array's maker left it
     printf '%s' "$events" >$facts
 }
 
-other_drives() { # odd, 4kn or mixed: loop devices over the drives
+other_drives() { # odd, unequal, 4kn or mixed: loop devices over the drives
     local i loop bytes=$((RAM_MIB << 20))
     local -a options
     for ((i = 0; i < ${#members[@]}; i++)); do
@@ -127,7 +127,8 @@ other_drives() { # odd, 4kn or mixed: loop devices over the drives
         # Each is smaller by other sectors; of a drive with blocks of 4 KiB by other blocks.
         [[ $1 == 4kn ]] || options+=(--sizelimit $((bytes - i * 7 * 4096 - (i % 2) * 3 * 512)))
         [[ $1 != mixed ]] || options=(--sizelimit $((bytes - i * 7 * 4096)))
-        [[ $1 == odd || $1 == mixed && $((i % 2)) == 0 ]] || options+=(--sector-size 4096)
+        [[ $1 != unequal ]] || options=(--sizelimit $((bytes - (i * 5 % 3) * bytes / 4 - i * 4096)))
+        [[ $1 == odd || $1 == unequal || $1 == mixed && $((i % 2)) == 0 ]] || options+=(--sector-size 4096)
         loop=$(losetup --find --show "${options[@]}" "${members[i]}") || die "losetup ${options[*]} ${members[i]}"
         members[i]=$loop
     done

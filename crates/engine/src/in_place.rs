@@ -70,7 +70,7 @@ impl<D: Device> InPlace<D> {
         let port = Rc::new(MemberPort::new(health, loads, counters, shard, pool, members));
         let redo = RedoLog::new(Arc::clone(&shared), Rc::clone(&port));
         let engine = match shared.geometry.level() {
-            Level::Raid0 => LevelEngine::Striped(StripedEngine::new(&port)),
+            Level::Raid0 => LevelEngine::Striped(StripedEngine::new(&port, &shared.raid0_zones())),
             Level::Raid1 | Level::Raid10 => LevelEngine::Mirror(MirrorEngine::new(&shared, &port, shard)),
             Level::Raid4 | Level::Raid5 | Level::Raid6 => {
                 let engine = ParityEngine::new(&shared, &port, shard, executor.clone(), &redo);

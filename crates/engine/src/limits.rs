@@ -15,8 +15,8 @@ pub const STRIPE_TABLE_ENTRIES: usize = 4096;
 /// Entries of one bucket: one cache line of words. Models take fewer, so that a full bucket is among the cases they try.
 pub const STRIPE_TABLE_WAYS: usize = if cfg!(feature = "model") { 2 } else { 8 };
 
-/// Most data chunks of a stripe: RAID-6 allows no more, and a chunk's number is a byte with two values for parity. md runs
-/// wider RAID-0, 4 and 5.
+/// Most data chunks of a stripe with parity: RAID-6 allows no more, and a chunk's number is a byte with two values for parity. md
+/// runs wider RAID-4 and 5.
 pub const DATA_CHUNKS_MAX: u32 = 254;
 
 /// Bytes of each chunk that a resync, recovery or scrub works on at once: what fits in a core's cache.

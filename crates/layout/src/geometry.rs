@@ -16,10 +16,9 @@ mod parity;
 mod raid0_zones;
 
 use crate::units::{ArrayOffset, MemberOffset, SECTOR_BYTES, Slot, Stripe};
-use limits::{check_chunk, check_members};
+use limits::{check_chunk, check_members, raid0_member_share};
 use mirror::Raid10;
 use parity::ParityStripe;
-use raid0_zones::raid0_member_share;
 
 pub use error::GeometryError;
 pub use level::{FarSets, Layout, Level, Raid10Layout};
@@ -39,7 +38,8 @@ pub struct Place {
     pub chunk_offset: u32,
 }
 
-/// The geometry of an array whose members are all of one size.
+/// The geometry of an array. Where the members of a RAID-0 differ in size, what it says of a place in the array holds only
+/// as far as the smallest reaches: [`Raid0Zones::locate`] knows the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     level: Level,
@@ -47,7 +47,9 @@ pub struct Geometry {
     members: u32,
     /// 0 for a RAID-1 without chunks.
     chunk_bytes: u32,
+    /// Of the largest member.
     member_bytes: u64,
+    array_bytes: u64,
     data_chunks: u32,
     /// Present for RAID-10.
     raid10: Option<Raid10>,
@@ -89,7 +91,14 @@ impl Geometry {
             return Err(GeometryError::TooLarge);
         }
         let data_chunks = if level.is_striped() { members - level.parity_chunks() } else { 1 };
-        Ok(Self { level, layout, members, chunk_bytes, member_bytes: member_bytes_used, data_chunks, raid10 })
+        let array_bytes = match (level, raid10) {
+            (Level::Raid1, _) => member_bytes_used,
+            (_, Some(raid10)) => raid10.array_chunks() * u64::from(chunk_bytes),
+            (Level::Raid0, _) => raid0_member_share(member_bytes_used, chunk_bytes) * u64::from(members),
+            _ => member_bytes_used * u64::from(data_chunks),
+        };
+        let member_bytes = member_bytes_used;
+        Ok(Self { level, layout, members, chunk_bytes, member_bytes, array_bytes, data_chunks, raid10 })
     }
 
     /// The level.
@@ -127,7 +136,7 @@ impl Geometry {
         self.chunk_bytes
     }
 
-    /// Bytes of each member's data area that the array uses: whole chunks.
+    /// Bytes of each member's data area that the array uses: whole chunks. Of the largest, where the members of a RAID-0 differ.
     #[must_use]
     pub const fn member_bytes(&self) -> u64 {
         self.member_bytes
@@ -170,15 +179,8 @@ impl Geometry {
 
     /// Bytes that a user of the array sees.
     #[must_use]
-    pub fn array_bytes(&self) -> u64 {
-        match (self.level, self.raid10) {
-            (Level::Raid1, _) => self.member_bytes,
-            (_, Some(raid10)) => raid10.array_chunks() * u64::from(self.chunk_bytes),
-            (Level::Raid0, _) => {
-                raid0_member_share(self.member_bytes, self.chunk_bytes) * u64::from(self.members)
-            }
-            _ => self.member_bytes * u64::from(self.data_chunks),
-        }
+    pub const fn array_bytes(&self) -> u64 {
+        self.array_bytes
     }
 
     /// Stripes in the array. The last stripe may be short in a RAID-1 without chunks, and in a RAID-0 whose chunk is

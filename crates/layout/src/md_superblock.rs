@@ -24,7 +24,7 @@ use std::fmt;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Checksum;
-use crate::geometry::{Geometry, Layout, Level};
+use crate::geometry::{Geometry, GeometryError, Layout, Level, Raid0Zones};
 use crate::units::{DeviceOffset, SECTOR_BYTES, Sectors, Slot};
 use raw::RawSuperblock;
 
@@ -328,8 +328,7 @@ impl Superblock {
         self.raw.raid_disks.get()
     }
 
-    /// The array's geometry. For RAID-0 that holds if all members are as large as this one: otherwise see
-    /// [`crate::geometry::Raid0Zones`].
+    /// The array's geometry. For RAID-0 that holds if all members are as large as this one: [`raid0_zones`] looks at all.
     ///
     /// # Errors
     /// [`SuperblockError::Geometry`] for an array that Twill does not run, such as RAID-5 with chunks over 64 MiB.
@@ -596,6 +595,21 @@ impl Superblock {
     fn set_features(&mut self, features: Features) {
         self.raw.feature_map.set(features.0);
     }
+}
+
+/// Where the chunks of a RAID-0 are: `members` are its superblocks in slot order, each of which knows its own member's size only.
+///
+/// # Errors
+/// As [`Raid0Zones::new`]; also without members.
+pub fn raid0_zones<'a>(
+    members: impl IntoIterator<Item = &'a Superblock>,
+) -> Result<Raid0Zones, GeometryError> {
+    let (mut layout, mut chunk_bytes, mut member_bytes) = (Layout::Unset, 0, Vec::new());
+    for superblock in members {
+        (layout, chunk_bytes) = (superblock.layout(), superblock.chunk_bytes());
+        member_bytes.push(superblock.data_size().bytes());
+    }
+    Raid0Zones::new(layout, chunk_bytes, &member_bytes)
 }
 
 impl fmt::Debug for Superblock {

@@ -229,7 +229,7 @@ pub struct CreateArguments {
     /// log-structured array over zoned drives or software zones [default: zoned if all members are zoned drives, else 1.2].
     #[arg(short = 'e', long)]
     pub metadata: Option<String>,
-    /// How much of each member to use [default: the size of the smallest].
+    /// How much of each member to use [default: the size of the smallest, at RAID-0 all of each].
     #[arg(short = 'z', long, value_parser = bytes::parse_with_unit, value_name = "SIZE")]
     pub size: Option<u64>,
     /// Where the data begins on each member [default: mdadm's choice, by the size of the members]. What is free before it has

@@ -159,7 +159,9 @@ impl fmt::Display for ExitKind {
 impl From<&Refusal> for ExitKind {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Features(_) | Refusal::UnequalRaid0 | Refusal::TooWide { .. } => ExitKind::Unsupported,
+            Refusal::Features(_) | Refusal::ZonesNeedLayout | Refusal::TooWide { .. } => {
+                ExitKind::Unsupported
+            }
             Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
             Refusal::Split { .. } => ExitKind::NeedsForce,
             Refusal::Geometry(_) => ExitKind::BadGeometry,

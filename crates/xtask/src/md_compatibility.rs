@@ -223,8 +223,8 @@ How one leaves the array to the other (`first`: its maker, `second`: the one tha
 | recovery | stopped cleanly while member 1, failed and replaced by one with other contents, is being rebuilt |
 | +cut | the same, but cut |
 
-The `drives` are of the `same` size, or `odd`: each smaller than the one before, and by odd numbers of sectors. Those of `4kn` have
-logical blocks of 4096 bytes; of `mixed` every second one has, and each is smaller than the one before.
+The `drives` are of the `same` size, or `odd`: each smaller than the one before, and by odd numbers of sectors. `unequal` ones differ
+by a quarter or half: a RAID-0 has zones. Those of `4kn` have logical blocks of 4096 bytes; of `mixed` every second one has, and each is smaller than the one before.
 
 *Refused*: the one that runs the array next refuses it before it writes anything, and gives this reason. *In doubt*: the
 write hole. The program that had the array crashed while members were missing, and left no redo log (Twill's closes the

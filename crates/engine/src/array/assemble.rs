@@ -8,9 +8,11 @@
 //! replacing has the same slot, and gets it only where that member is gone. Members of which each calls the other failed
 //! are not mixed ([`super::split`]).
 
+use std::sync::Arc;
+
 use layout::generations::{Generations, GenerationsRecord};
-use layout::geometry::{Geometry, Level};
-use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
+use layout::geometry::{Geometry, GeometryError, Level, Raid0Zones};
+use layout::md_superblock::{DeviceRole, Superblock, display_uuid, raid0_zones};
 use layout::units::Slot;
 use serde::Serialize;
 
@@ -108,15 +110,21 @@ pub enum Refusal {
     /// Level, chunk or members that make no array.
     #[error("{0}")]
     Geometry(String),
-    /// More data chunks in a stripe than the engine tells apart.
-    #[error("{data_chunks} data chunks in a stripe are more than Twill runs: at most {DATA_CHUNKS_MAX}")]
+    /// More data chunks beside parity than the engine tells apart.
+    #[error(
+        "{data_chunks} data chunks in a stripe with parity are more than Twill runs: at most {DATA_CHUNKS_MAX}"
+    )]
     TooWide {
         /// How many there are.
         data_chunks: u32,
     },
-    /// A RAID-0 with members of unequal size.
-    #[error("a RAID-0 with members of unequal size is not run yet")]
-    UnequalRaid0,
+    /// A RAID-0 whose members differ in size, and none of them says by which of md's two rules.
+    #[error(
+        "the members differ in size, and no superblock says where chunks are beyond the end of the smallest; md does not start \
+         this array either. Say it once: mdadm --assemble --update=layout-original if a kernel before 3.14 wrote to it, \
+         --update=layout-alternate if only newer ones did"
+    )]
+    ZonesNeedLayout,
 }
 
 /// An array that candidates make.
@@ -128,6 +136,8 @@ pub struct Assembly {
     pub name: String,
     /// Where every byte lives.
     pub geometry: Option<Geometry>,
+    /// Where the chunks of a RAID-0 are whose members differ in size.
+    pub unequal_zones: Option<Arc<Raid0Zones>>,
     /// The candidate in each slot, by index.
     pub slots: Vec<Option<usize>>,
     /// Candidates that wait as spares, by index.
@@ -152,6 +162,13 @@ pub struct Assembly {
 }
 
 impl Assembly {
+    /// Bytes that a user of the array sees. Unknown where a RAID-0 lacks a member, which may be larger or smaller than the others.
+    pub fn array_bytes(&self) -> Option<u64> {
+        let is_known =
+            |geometry: &Geometry| geometry.level() != Level::Raid0 || self.slots.iter().all(Option::is_some);
+        self.geometry.filter(is_known).map(|geometry| geometry.array_bytes())
+    }
+
     /// State of every slot.
     pub fn states(&self) -> Vec<MemberState> {
         let state = |slot: Slot| {
@@ -531,11 +548,17 @@ impl<'a> Decision<'a> {
             now: if forced { None } else { self.generations() },
             sequences: with_record.collect(),
         };
-        let geometry = newest.geometry().map_err(|error| error.to_string());
+        let zones = self.unequal_zones();
+        let geometry = match &zones {
+            Some(Ok(zones)) => Ok(zones.geometry()),
+            Some(Err(_)) | None => newest.geometry().map_err(|error| error.to_string()),
+        };
+        let zones = zones.transpose();
         let mut assembly = Assembly {
             set_uuid: newest.set_uuid(),
             name: newest.set_name(),
             geometry: geometry.as_ref().ok().copied(),
+            unequal_zones: zones.as_ref().ok().cloned().flatten().map(Arc::new),
             slots: self.slots,
             spares: self.spares,
             replacements: self.replacements,
@@ -547,8 +570,23 @@ impl<'a> Decision<'a> {
             takes_stale: false,
             start: Ok(()),
         };
-        assembly.start = may_start(&assembly, newest, geometry, self.candidates).and(split);
+        let zones = zones.map(|_| ()).map_err(|error| match error {
+            GeometryError::ZonesNeedLayout => Refusal::ZonesNeedLayout,
+            error => Refusal::Geometry(error.to_string()),
+        });
+        assembly.start = may_start(&assembly, newest, geometry).and(zones).and(split);
         assembly
+    }
+
+    /// Where the chunks of a RAID-0 are, if its members are all there and differ in size by more than a part of a chunk.
+    fn unequal_zones(&self) -> Option<Result<Raid0Zones, GeometryError>> {
+        if self.newest.level() != Level::Raid0 {
+            return None;
+        }
+        let superblock = |slot: &Option<usize>| self.candidates[(*slot)?].superblock.as_ref().ok();
+        let members: Vec<&Superblock> = self.slots.iter().map(superblock).collect::<Option<_>>()?;
+        let zones = raid0_zones(members);
+        (!matches!(&zones, Ok(zones) if zones.zones() == 1)).then_some(zones)
     }
 }
 
@@ -578,17 +616,17 @@ pub(super) fn describes_same(own: &Superblock, array: &Superblock) -> Result<(),
 /// # Errors
 /// [`Refusal::TooWide`].
 pub fn check_width(geometry: &Geometry) -> Result<(), Refusal> {
-    match geometry.data_chunks() {
-        data_chunks if data_chunks > DATA_CHUNKS_MAX => Err(Refusal::TooWide { data_chunks }),
-        _ => Ok(()),
+    let data_chunks = geometry.data_chunks();
+    if geometry.parity_chunks() > 0 && data_chunks > DATA_CHUNKS_MAX {
+        return Err(Refusal::TooWide { data_chunks });
     }
+    Ok(())
 }
 
 fn may_start(
     assembly: &Assembly,
     newest: &Superblock,
     geometry: Result<Geometry, String>,
-    candidates: &[Candidate],
 ) -> Result<(), Refusal> {
     let unsupported = newest.unsupported_features();
     if !unsupported.is_empty() {
@@ -603,12 +641,6 @@ fn may_start(
         let members = geometry.members();
         let present = members - u32::try_from(missing.len()).expect("few members");
         return Err(Refusal::NotEnoughMembers { level: geometry.level(), present, members, missing });
-    }
-    let superblocks =
-        || assembly.slots.iter().flatten().filter_map(|&index| candidates[index].superblock.as_ref().ok());
-    let unequal = superblocks().any(|superblock| superblock.data_size() != newest.data_size());
-    if geometry.level() == Level::Raid0 && unequal {
-        return Err(Refusal::UnequalRaid0);
     }
     Ok(())
 }

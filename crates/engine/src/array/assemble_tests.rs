@@ -16,13 +16,45 @@ fn an_array_with_more_data_chunks_than_the_engine_tells_apart_is_refused() {
         (Level::Raid5, 255, true),
         (Level::Raid5, 256, false),
         (Level::Raid0, 254, true),
-        (Level::Raid0, 255, false),
+        (Level::Raid0, 1000, true),
     ] {
         let candidates = candidates(level, members, 0);
         let refusal = one(&candidates).start.err();
         let data_chunks = DATA_CHUNKS_MAX + 1;
         assert_eq!(refusal, (!starts).then_some(Refusal::TooWide { data_chunks }), "{level} of {members}");
     }
+}
+
+#[test]
+fn a_raid0_of_unequal_members_starts_if_its_superblocks_say_by_which_rule() {
+    const MIB: u64 = 1 << 20;
+    // The data areas begin at 1 MiB. The last member has less than a chunk more than the first.
+    let sizes = [17 * MIB, 33 * MIB, 17 * MIB + 4096];
+    for (layout, array_bytes) in [
+        (Layout::Raid0Original, Some(64 * MIB)),
+        (Layout::Raid0Alternate, Some(64 * MIB)),
+        (Layout::Unset, None),
+    ] {
+        let array = NewArray {
+            layout,
+            data_offset: Some(Sectors(MIB / 512)),
+            chunk_bytes: 64 << 10,
+            ..NewArray::new([7; 16], Level::Raid0, 3)
+        };
+        let mut candidates = made(&array, &sizes);
+        let assembly = one(&candidates);
+        let zones = assembly.unequal_zones.as_ref().map(|zones| (zones.zones(), zones.array_bytes()));
+        assert_eq!(zones, array_bytes.map(|bytes| (2, bytes)), "{layout}");
+        assert_eq!(assembly.start.err(), zones.is_none().then_some(Refusal::ZonesNeedLayout), "{layout}");
+        candidates.pop();
+        let assembly = one(&candidates);
+        assert_eq!((assembly.array_bytes(), assembly.unequal_zones), (None, None), "one is missing");
+        assert!(matches!(assembly.start, Err(Refusal::NotEnoughMembers { .. })));
+    }
+    let array = NewArray { data_offset: Some(Sectors(MIB / 512)), ..NewArray::new([7; 16], Level::Raid0, 2) };
+    let assembly = one(&made(&array, &[17 * MIB, 17 * MIB + 4096]));
+    assert!(assembly.start.is_ok() && assembly.unequal_zones.is_none(), "equal to a chunk");
+    assert_eq!(assembly.array_bytes(), Some(32 * MIB));
 }
 
 /// md's log of bad blocks: entries of 8 bytes.
@@ -52,21 +84,29 @@ fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
         data_offset: None,
         clean: true,
     };
-    let role = |i: u16| if i < members { DeviceRole::Active(Slot::new(i.into())) } else { DeviceRole::Spare };
-    let device = |i: u16| NewMember {
-        device_bytes: DEVICE_BYTES,
-        device_uuid: (u128::from(i) + 1).to_le_bytes(),
-        role: role(i),
+    made(&array, &vec![DEVICE_BYTES; usize::from(members + spares)])
+}
+
+/// Devices of an array that was just made; those behind the members are spares.
+fn made(array: &NewArray, sizes: &[u64]) -> Vec<Candidate> {
+    let role = |slot: Slot| match slot.get() < array.raid_disks {
+        true => DeviceRole::Active(slot),
+        false => DeviceRole::Spare,
     };
-    let devices: Vec<NewMember> = (0..members + spares).map(device).collect();
+    let device = |(slot, device_bytes): (Slot, &u64)| NewMember {
+        device_bytes: *device_bytes,
+        device_uuid: (u128::from(slot.get()) + 1).to_le_bytes(),
+        role: role(slot),
+    };
+    let devices: Vec<NewMember> = Slot::all().zip(sizes).map(device).collect();
     let created = array.create(&devices).expect("an array");
-    let candidate = |(i, superblock)| Candidate {
+    let candidate = |((i, superblock), size_bytes): ((usize, Superblock), &u64)| Candidate {
         name: format!("m{i}"),
-        size_bytes: DEVICE_BYTES,
+        size_bytes: *size_bytes,
         superblock: Ok(superblock),
         generations: None,
     };
-    created.superblocks.into_iter().enumerate().map(candidate).collect()
+    created.superblocks.into_iter().enumerate().zip(sizes).map(candidate).collect()
 }
 
 /// md shrinks an array of five members: their superblocks say that there are four, and the last one has its slot still. An

@@ -20,7 +20,7 @@ use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
 use crate::stripe::redo::{RedoMember, RedoStart};
 use crate::volume::Space;
-use layout::geometry::{Geometry, Layout, Level};
+use layout::geometry::{Geometry, Layout, Level, Raid0Zones};
 use layout::md_bitmap::Mapping;
 use layout::redo_log::RedoArea;
 use layout::units::{DeviceOffset, MemberOffset, Slot, Stripe};
@@ -353,16 +353,33 @@ impl World {
         let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
         let geometry =
             Geometry::new(level, layout, members, chunk, u64::from(CHUNK) * stripes).expect("an array");
+        World::over(geometry, None, intent, &vec![geometry.member_bytes(); members as usize])
+    }
+
+    /// A RAID-0 whose members differ in size.
+    pub(crate) fn unequal(layout: Layout, member_bytes: &[u64]) -> Self {
+        let zones = Arc::new(Raid0Zones::new(layout, CHUNK, member_bytes).expect("an array"));
+        World::over(zones.geometry(), Some(&zones), Intent::new(1, false, false), member_bytes)
+    }
+
+    fn over(
+        geometry: Geometry,
+        zones: Option<&Arc<Raid0Zones>>,
+        intent: Intent,
+        member_bytes: &[u64],
+    ) -> Self {
         let events = Arc::<parking_lot::Mutex<Vec<Event>>>::default();
         let heard = Arc::clone(&events);
         let sink = Box::new(move |event| heard.lock().push(event));
-        let states = vec![MemberState::InSync; members as usize];
-        let health = Members::new(geometry, &states, sink);
-        let shared = Shared::new(geometry, health, intent, 1, 1 << 20);
+        let health = Members::new(geometry, &vec![MemberState::InSync; member_bytes.len()], sink);
+        let mut shared = Shared::new(geometry, health, intent, 1, 1 << 20);
+        if let Some(zones) = zones {
+            Arc::get_mut(&mut shared).expect("nobody else has it yet").set_unequal_zones(zones);
+        }
         shared.loads.set_parity_agrees(true);
         shared.set_verify(true);
-        let fakes: Vec<Fake> =
-            (0..members).map(|slot| Fake::new(format!("m{slot}"), geometry.member_bytes())).collect();
+        let fake = |(slot, bytes): (usize, &u64)| Fake::new(format!("m{slot}"), *bytes);
+        let fakes: Vec<Fake> = member_bytes.iter().enumerate().map(fake).collect();
         let attached = fakes.iter().map(|fake| Some(attached(fake))).collect();
         let executor = Executor::new(Box::new(|| {}));
         let set = InPlace::new(shared, 0, Pool::new(1 << 20), executor, attached);

@@ -16,12 +16,14 @@ use crate::limits::READ_TURN_BYTES;
 use crate::members::health::Members;
 use crate::members::load::Loads;
 use crate::stages::Observer;
-use layout::geometry::Geometry;
+use layout::geometry::{Geometry, Raid0Zones};
 
 /// What all shards of an in-place array share.
 pub struct Shared {
     /// Where every byte lives.
     pub geometry: Geometry,
+    /// Where the chunks of a RAID-0 are whose members differ in size.
+    unequal_zones: Option<Arc<Raid0Zones>>,
     /// The members' health.
     pub members: Arc<Members>,
     /// How busy the members are.
@@ -71,6 +73,7 @@ impl Shared {
             absences: Absences::default(),
             redo: Redo::new(geometry.members()),
             geometry,
+            unequal_zones: None,
             table: StripeTable::new(intent.locks()),
             cache,
             members: Arc::new(members),
@@ -84,6 +87,17 @@ impl Shared {
             observer: OnceLock::new(),
             foreground: Foreground::default(),
         })
+    }
+
+    /// The members of a RAID-0 differ in size. Called before any shard opens the array.
+    pub(crate) fn set_unequal_zones(&mut self, zones: &Arc<Raid0Zones>) {
+        assert_eq!(self.geometry, zones.geometry(), "zones and geometry of one array");
+        self.unequal_zones = Some(Arc::clone(zones));
+    }
+
+    /// Where the chunks of a RAID-0 are.
+    pub(crate) fn raid0_zones(&self) -> Arc<Raid0Zones> {
+        self.unequal_zones.clone().unwrap_or_else(|| Arc::new(Raid0Zones::of_equal(&self.geometry)))
     }
 
     /// From now on nothing is written to the members. Called before the first request.

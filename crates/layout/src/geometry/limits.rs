@@ -1,4 +1,4 @@
-//! What a level takes of members and chunks: md's limits, and where md has none Twill's.
+//! What a level takes of members and chunks: md's limits, and where md has none Twill's; what of a member counts at RAID-0.
 
 use super::error::GeometryError;
 use super::level::{Layout, Level};
@@ -52,4 +52,10 @@ pub(super) fn check_chunk(level: Level, chunk_bytes: u32) -> Result<(), Geometry
         return Ok(());
     }
     Err(GeometryError::Chunk { level, chunk_bytes, wanted })
+}
+
+/// What a member adds to the size of a RAID-0. md takes the chunk for a power of two here (`raid0_size`), though it
+/// takes others too: then it leaves the last part of each member unused. An array must not be larger than md has it.
+pub(super) fn raid0_member_share(member_bytes: u64, chunk_bytes: u32) -> u64 {
+    member_bytes & !(u64::from(chunk_bytes) - 1)
 }

@@ -2,16 +2,17 @@
 //!
 //! The rules are those of `create_strip_zones` and `map_sector` in the kernel's `drivers/md/raid0.c`.
 
+use super::Geometry;
 use super::error::GeometryError;
 use super::level::{Layout, Level};
-use super::limits::{check_chunk, check_members};
+use super::limits::{check_chunk, check_members, raid0_member_share};
 use crate::units::{ArrayOffset, MemberOffset, Slot};
 
 /// A RAID-0 whose members may differ in size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raid0Zones {
     chunk_bytes: u64,
-    original: bool,
+    layout: Layout,
     array_bytes: u64,
     zones: Vec<Zone>,
 }
@@ -52,10 +53,40 @@ impl Raid0Zones {
         if zones.len() > 1 && layout == Layout::Unset {
             return Err(GeometryError::ZonesNeedLayout);
         }
-        let original = layout == Layout::Raid0Original;
         let share = |chunks: &u64| raid0_member_share(chunks * u64::from(chunk_bytes), chunk_bytes);
         let array_bytes = chunks.iter().map(share).sum();
-        Ok(Self { chunk_bytes: u64::from(chunk_bytes), original, array_bytes, zones })
+        Ok(Self { chunk_bytes: u64::from(chunk_bytes), layout, array_bytes, zones })
+    }
+
+    /// The one zone of a RAID-0 whose members are all of the size that its geometry says.
+    #[must_use]
+    pub fn of_equal(geometry: &Geometry) -> Self {
+        let chunks = geometry.member_bytes() / u64::from(geometry.chunk_bytes());
+        Self {
+            chunk_bytes: u64::from(geometry.chunk_bytes()),
+            layout: geometry.layout(),
+            array_bytes: geometry.array_bytes(),
+            zones: zones_over(&vec![chunks; geometry.members() as usize]),
+        }
+    }
+
+    /// The array's geometry, apart from where the chunks of later zones are.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        let members = self.zones.first().map_or(0, |zone| zone.members.len() as u32);
+        let last = self.zones.last().expect("an array has a zone");
+        let width = last.members.len() as u64;
+        let member_chunks = last.member_chunk + (last.array_chunk_end - last.array_chunk) / width;
+        Geometry {
+            level: Level::Raid0,
+            layout: self.layout,
+            members,
+            chunk_bytes: self.chunk_bytes as u32,
+            member_bytes: member_chunks * self.chunk_bytes,
+            array_bytes: self.array_bytes,
+            data_chunks: members,
+            raid10: None,
+        }
     }
 
     /// Bytes that a user of the array sees.
@@ -85,7 +116,7 @@ impl Raid0Zones {
         let width = zone.members.len() as u64;
         let zone_chunk = array_chunk - zone.array_chunk;
         // Before 3.14 the member came from the array's chunk, not the zone's: data would be elsewhere.
-        let turn = if self.original { array_chunk } else { zone_chunk };
+        let turn = if self.layout == Layout::Raid0Original { array_chunk } else { zone_chunk };
         let member = zone.members[(turn % width) as usize];
         let member_chunk = zone.member_chunk + zone_chunk / width;
         let offset = MemberOffset::new(member_chunk * self.chunk_bytes + chunk_offset);
@@ -107,10 +138,4 @@ fn zones_over(chunks: &[u64]) -> Vec<Zone> {
         (array_chunk, member_chunk) = (array_chunk_end, end);
     }
     zones
-}
-
-/// What a member adds to the size of a RAID-0. md takes the chunk for a power of two here (`raid0_size`), though it
-/// takes others too: then it leaves the last part of each member unused. An array must not be larger than md has it.
-pub(super) fn raid0_member_share(member_bytes: u64, chunk_bytes: u32) -> u64 {
-    member_bytes & !(u64::from(chunk_bytes) - 1)
 }

@@ -121,7 +121,7 @@ pub struct NewArray {
     pub chunk_bytes: u32,
     /// Members, those without a device included.
     pub raid_disks: u32,
-    /// Bytes of each member to use; `None` for all of the smallest.
+    /// Bytes of each member to use; `None` for all of the smallest, at RAID-0 all of each.
     pub member_bytes: Option<u64>,
     /// The bitmap.
     pub bitmap: NewBitmap,
@@ -213,6 +213,10 @@ impl NewArray {
             raw.dev_number.set(*number);
             raw.device_uuid = device.device_uuid;
             self.place(&mut raw, device.device_bytes, bitmap.as_ref());
+            // RAID-0 has no size of its own: what each member gives is all that md goes by.
+            if let Some(bytes) = self.member_bytes.filter(|_| self.level == Level::Raid0) {
+                raw.data_size.set(raw.data_size.get().min(bytes / SECTOR_BYTES));
+            }
             let superblock = Superblock { raw, roles: roles.clone(), minor: self.minor, tail: Vec::new() };
             // The superblock that was checked is the one that is written, checksum included.
             let superblock = Superblock::parse(&superblock.encode(512), self.minor, device.device_bytes)

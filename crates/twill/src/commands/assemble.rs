@@ -185,7 +185,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], filte
             level: array.geometry.map(|geometry| geometry.level().to_string()),
             layout: array.geometry.map(|geometry| geometry.layout().to_string()),
             chunk_bytes: array.geometry.map(|geometry| geometry.chunk_bytes()),
-            size_bytes: array.geometry.map(|geometry| geometry.array_bytes()),
+            size_bytes: array.array_bytes(),
             raid_devices: array.slots.len(),
             events: array.events,
             would_start: array.start.is_ok() && is_free,

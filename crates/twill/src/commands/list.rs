@@ -159,7 +159,7 @@ fn found_array(candidates: &Candidates, array: &Assembly, served: &BTreeSet<&str
         name: array_name::short(&array.name).to_owned(),
         uuid,
         level: array.geometry.map(|geometry| geometry.level().to_string()),
-        size_bytes: array.geometry.map(|geometry| geometry.array_bytes()),
+        size_bytes: array.array_bytes(),
         raid_devices: array.slots.len(),
         present_devices,
         state,

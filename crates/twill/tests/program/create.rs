@@ -267,9 +267,28 @@ fn unequal_members_are_refused_unless_somebody_chose_so() {
     let mut members = world.members(2);
     members.push(world.member("large", MEMBER_BYTES * 2));
     world.refused(3, &["large", "m0 limits the array", "--size"], &RAID5, &members);
-    world.refused(10, &["RAID-0 over equal members"], &["create", "--level", "0"], &members);
     world.twill(&[&RAID5[..], &["--size", "8M"]].concat(), &members).succeeds();
     world.twill(&[&RAID5[..], &["--force"]].concat(), &members).succeeds();
+}
+
+/// RAID-0 uses all of each member, by md's newer rule unless another was asked for; --size makes them equal.
+#[test]
+fn raid0_takes_members_of_unequal_size() {
+    let world = World::new();
+    let mut members = world.members(2);
+    members.push(world.member("large", MEMBER_BYTES * 2));
+    let raid0 = |more: &[&str]| {
+        let words = [&["create", "--level", "0", "--force", "--json"], more].concat();
+        let made = world.twill(&words, &members).succeeds().json();
+        let found = world.twill(&["assemble", "--json"], &members).succeeds().json();
+        assert_eq!(found["arrays"][0]["size_bytes"], made["size_bytes"], "{found}");
+        (made["layout"].as_str().unwrap().to_owned(), made["size_bytes"].as_u64().unwrap())
+    };
+    let data = MEMBER_BYTES - (1 << 20);
+    let all = 3 * data + MEMBER_BYTES;
+    assert_eq!(raid0(&[]), ("alternate".to_owned(), all));
+    assert_eq!(raid0(&["--layout", "original"]), ("original".to_owned(), all));
+    assert_eq!(raid0(&["--size", "8M"]), ("default".to_owned(), 3 * (8 << 20)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use layout::geometry::{Geometry, Level};
+use layout::geometry::{Geometry, Level, Raid0Zones};
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
 use layout::units::{DeviceOffset, Slot};
@@ -83,6 +83,8 @@ pub enum NotAssembled {
 pub struct Assembled {
     pub(super) policy: Policy,
     pub(super) geometry: Geometry,
+    /// Where the chunks of a RAID-0 are whose members differ in size.
+    unequal_zones: Option<Arc<Raid0Zones>>,
     states: Vec<MemberState>,
     pub(super) superblocks: Vec<Option<Superblock>>,
     /// The newest event count.
@@ -141,6 +143,7 @@ impl Assembled {
             |(candidate, slot): &(usize, Slot)| Some((*slot, *candidate, superblock(*candidate)?));
         Ok(Assembled {
             geometry: of_whole_blocks(geometry, policy.logical_block_bytes),
+            unequal_zones: assembly.unequal_zones.clone(),
             states: assembly.states(),
             superblocks,
             events: assembly.events,
@@ -199,8 +202,12 @@ impl Assembled {
         };
         let mut shared =
             Shared::new(self.geometry, members, intent, policy.shards, policy.parity_cache_bytes);
+        let own = Arc::get_mut(&mut shared).expect("only this function has it yet");
         if let Some(start) = &self.bitmap {
-            start.limit_doubts(Arc::get_mut(&mut shared).expect("only this function has it yet"));
+            start.limit_doubts(own);
+        }
+        if let Some(zones) = &self.unequal_zones {
+            own.set_unequal_zones(zones);
         }
         if self.geometry.parity_chunks() > 0 && policy.consistency == Consistency::Marked {
             self.begin_absences(&shared);

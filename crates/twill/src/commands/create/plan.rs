@@ -3,10 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::limits::BLOCK_BYTES;
-use layout::geometry::{Geometry, Level};
+use layout::geometry::{Geometry, GeometryError, Layout, Level};
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{
     CreateError, Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, default_data_offset,
+    raid0_zones,
 };
 use layout::units::{SECTOR_BYTES, Sectors, Slot};
 use uuid::Uuid;
@@ -88,21 +89,34 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
         data_offset: Some(data_offset),
         clean: true,
     };
-    let created = array.create(&devices).map_err(|error| explained(error, &places, arguments.size))?;
-    let geometry = created.superblocks[0]
-        .geometry()
-        .map_err(|error| Failure::new(ExitKind::BadGeometry, error.to_string()))?;
-    check_sizes(arguments, wanted.level, &created, &places)?;
+    let array = NewArray { layout: layout(&array, &devices, &places)?, ..array };
+    let (_, geometry) = create(&array, &devices, &places)?;
+    check_sizes(arguments, wanted.level, &places)?;
     let resync = resync(arguments, &geometry, &places, data_offset);
     let clean = ![RESYNC_NEEDED, RESYNC_NEEDED_DEGRADED].contains(&resync);
     let bitmap = bitmap::choose(arguments, &geometry)?;
     let array = NewArray { clean, bitmap, ..array };
-    let created = array.create(&devices).map_err(|error| explained(error, &places, arguments.size))?;
-    let geometry = created.superblocks[0]
-        .geometry()
-        .map_err(|error| Failure::new(ExitKind::BadGeometry, error.to_string()))?;
+    let (created, geometry) = create(&array, &devices, &places)?;
     let spares = places.iter().filter(|place| place.role == DeviceRole::Spare).count() as u32;
     Ok(Plan { set_uuid, geometry, created, places, spares, resync })
+}
+
+fn create(array: &NewArray, devices: &[NewMember], places: &[Place]) -> Result<(Created, Geometry), Failure> {
+    let created = array.create(devices).map_err(|error| explained(error, places, array.member_bytes))?;
+    let geometry = match array.level {
+        Level::Raid0 => raid0_zones(&created.superblocks).map(|zones| zones.geometry()).map_err(Into::into),
+        _ => created.superblocks[0].geometry(),
+    };
+    let geometry = geometry.map_err(|error| Failure::new(ExitKind::BadGeometry, error.to_string()))?;
+    Ok((created, geometry))
+}
+
+/// As was asked for. Where the members of a RAID-0 differ in size and nothing was, by the rule of kernels from 3.14 on.
+fn layout(array: &NewArray, devices: &[NewMember], places: &[Place]) -> Result<Layout, Failure> {
+    let created = array.create(devices).map_err(|error| explained(error, places, array.member_bytes))?;
+    let needs_one = array.level == Level::Raid0
+        && raid0_zones(&created.superblocks) == Err(GeometryError::ZonesNeedLayout);
+    Ok(if needs_one { Layout::Raid0Alternate } else { array.layout })
 }
 
 /// Where data begins: as was asked for, or by the smallest member; of a large one the headroom could be all a small one has.
@@ -175,29 +189,12 @@ fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure
     }
 }
 
-/// Unequal members waste space. Without --size, they may be devices that were mixed up.
-fn check_sizes(
-    arguments: &CreateArguments,
-    level: Level,
-    created: &Created,
-    places: &[Place],
-) -> Result<(), Failure> {
+/// Unequal members waste space, but at RAID-0. Without --size, they may be devices that were mixed up.
+fn check_sizes(arguments: &CreateArguments, level: Level, places: &[Place]) -> Result<(), Failure> {
     let sizes = || places.iter().map(|place| place.device_bytes);
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-    let whole_chunks = |superblock: &layout::md_superblock::Superblock| {
-        superblock.data_size().bytes() / u64::from(superblock.chunk_bytes().max(1))
-    };
-    let unequal_zones =
-        created.superblocks.windows(2).any(|pair| whole_chunks(&pair[0]) != whole_chunks(&pair[1]));
-    if level == Level::Raid0 && unequal_zones {
-        let problems = places.iter().filter(|place| place.device_bytes != least);
-        let problems = problems.map(|place| {
-            let what =
-                format!("has {}, the smallest {}", bytes::human(place.device_bytes), bytes::human(least));
-            Problem::new(ExitKind::BadGeometry, &place.path, what)
-        });
-        return Err(Failure::from_problems("Twill runs RAID-0 over equal members only", problems.collect())
-            .help("take members or partitions of one size"));
+    if level == Level::Raid0 {
+        return Ok(());
     }
     if arguments.force || arguments.size.is_some() || most - least <= most / 100 * UNEQUAL_PERCENT {
         return Ok(());

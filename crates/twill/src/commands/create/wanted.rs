@@ -102,7 +102,10 @@ pub(super) fn bad_geometry(error: &GeometryError) -> Failure {
 fn layout_help(level: Level) -> String {
     match level {
         Level::Raid10 => "layouts of RAID-10: n2, f2, o2, with the number of copies".into(),
-        Level::Raid0 => "layouts of RAID-0: none is needed".into(),
+        Level::Raid0 => {
+            "layouts of RAID-0: none is needed; where members differ in size alternate is taken, or original"
+                .into()
+        }
         _ => {
             let names: Vec<String> = Layout::parity_layouts(level).map(|layout| layout.to_string()).collect();
             if names.is_empty() {
