@@ -1,5 +1,6 @@
 //! Ways in which clients reach a volume.
 
+pub mod array;
 pub mod nbd;
 pub mod nvme_tcp;
 mod outbox;

@@ -1,10 +1,7 @@
 //! The array as a block device of this machine.
 
-use engine::volume::{Engine, ReadInto, Volume as _};
-use host::balance::BalancedVolume;
+use host::export::array::ClientVolumes;
 use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
-use host::shard::{Handle, ShardContext};
-use host::volumes::Volumes;
 
 use super::manager::gone;
 use super::options::ServeOptions;
@@ -23,9 +20,8 @@ pub fn check() -> Result<(), Failure> {
 ///
 /// # Errors
 /// Why there is none.
-pub(super) fn start<E: Engine + ReadInto>(
-    shards: &Handle,
-    volumes: &Volumes<E>,
+pub(super) fn start(
+    volumes: &ClientVolumes,
     options: &ServeOptions,
     set_uuid: &[u8; 16],
 ) -> Result<Option<UblkDevice>, Failure> {
@@ -36,12 +32,9 @@ pub(super) fn start<E: Engine + ReadInto>(
         (Err(error), Some(_)) => return Err(failure(&error)),
         (_, None) => return Ok(None),
     };
-    let on_shard = volumes.clone();
-    let info = shards.run_on(0, move |_| async move { on_shard.here().info() }).map_err(gone)?;
+    let info = volumes.info().map_err(gone)?;
     let ublk = UblkOptions { number: options.ublk.flatten(), identity, zero_copy: options.zero_copy };
-    let (volumes, balance) = (volumes.clone(), options.balance);
-    let open = move |context: &ShardContext| BalancedVolume::open(&volumes, context, balance);
-    let started = UblkDevice::start(control, shards, &ublk, &info, open);
+    let started = volumes.as_block_device(control, &ublk, &info);
     started.map(Some).map_err(|error| failure(&error))
 }
 

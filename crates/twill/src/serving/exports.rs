@@ -3,12 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use engine::volume::{Engine, ReadInto};
+use host::export::array::ClientVolumes;
 use host::export::nbd::Server;
 use host::export::ublk::{UblkDevice, UblkStatus};
 use host::export::vhost_user;
 use host::shard::Handle;
-use host::volumes::Volumes;
 
 use super::nvme_tcp::NvmeTcpExport;
 use super::{ServeOptions, block_device, virtual_machine};
@@ -39,19 +38,19 @@ impl Exports {
     ///
     /// # Errors
     /// Which is refused, and why.
-    pub(super) fn add_others<E: Engine + ReadInto>(
+    pub(super) fn add_others(
         &mut self,
         shards: &Handle,
-        volumes: &Volumes<E>,
+        volumes: &ClientVolumes,
         options: &ServeOptions,
         set_uuid: &[u8; 16],
     ) -> Result<(), Failure> {
         if let Some(nvme_tcp) = &options.nvme_tcp {
-            self.nvme_tcp = Some(NvmeTcpExport::start(shards, volumes, nvme_tcp, options.balance, set_uuid)?);
+            self.nvme_tcp = Some(NvmeTcpExport::start(shards, volumes, nvme_tcp, set_uuid)?);
         }
-        self.machine = virtual_machine::start(shards, volumes, options, set_uuid)?;
+        self.machine = virtual_machine::start(volumes, options, set_uuid)?;
         // Last: a device that was made is not taken away again.
-        self.device = block_device::start(shards, volumes, options, set_uuid)?;
+        self.device = block_device::start(volumes, options, set_uuid)?;
         Ok(())
     }
 

@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::volume::Engine;
-use host::balance::BalancedVolume;
+use host::export::array::ClientVolumes;
 use host::export::nvme_tcp::{NewNamespace, NewSubsystem, Server, Subsystems};
-use host::shard::{Handle, ShardContext};
-use host::volumes::Volumes;
+use host::shard::Handle;
 use nvme_tcp::names::Nqn;
 use uuid::Uuid;
 
@@ -41,11 +39,10 @@ impl NvmeTcpExport {
     ///
     /// # Errors
     /// Its reservations are lost, or an address cannot be had.
-    pub(super) fn start<E: Engine>(
+    pub(super) fn start(
         shards: &Handle,
-        volumes: &Volumes<E>,
+        volumes: &ClientVolumes,
         options: &NvmeTcpOptions,
-        balance: bool,
         set_uuid: &[u8; 16],
     ) -> Result<Self, Failure> {
         let NvmeTcpOptions { listen: addresses, nqn, access } = options;
@@ -66,11 +63,9 @@ impl NvmeTcpExport {
             peers: None,
         };
         subsystems.add(subsystem).map_err(|error| subsystem_failure(&error))?;
-        let volumes = volumes.clone();
-        let open = move |context: &ShardContext| BalancedVolume::open(&volumes, context, balance);
         let namespace = NewNamespace { id: 1, uuid: *set_uuid };
-        subsystems
-            .add_namespace(&nqn, &namespace, shards, reservations, open)
+        volumes
+            .over_nvme_tcp(&subsystems, &nqn, &namespace, reservations)
             .map_err(|error| subsystem_failure(&error))?;
         let server = Server::new(shards.clone(), subsystems, access.server_options());
         listen(&server, addresses)?;

@@ -13,13 +13,11 @@ use engine::array::volume::VolumeMode;
 use engine::events::Event;
 use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
-use engine::volume::{Engine, ReadInto};
 use host::array::{HostArray, MemberDevice};
-use host::balance::BalancedVolume;
 use host::device::SharedDevice;
+use host::export::array::ClientVolumes;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::shard::Handle;
-use host::volumes::Volumes;
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
 
@@ -89,8 +87,8 @@ impl Serving {
         let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known);
         let manager = manager.map_err(&fails)?;
         let fast_zero = array.shared.geometry.parity_chunks() > 0;
-        let exports = match exports(process, &shards, array.volumes(), fast_zero, options, &assembly.set_uuid)
-        {
+        let volumes = ClientVolumes::in_place(array.volumes(), options.balance);
+        let exports = match exports(process, &shards, &volumes, fast_zero, options, &assembly.set_uuid) {
             Ok(exported) => exported,
             Err(failure) => {
                 // The reason why the array cannot be served says more than a failure to stop it.
@@ -322,10 +320,10 @@ impl Clock for SinceStart {
 }
 
 /// Serves the volumes of an array, whichever engine is below. `fast_zero`: zeroes cost less than data.
-pub(super) fn exports<E: Engine + ReadInto>(
+pub(super) fn exports(
     process: &Process,
     shards: &Handle,
-    volumes: &Volumes<E>,
+    volumes: &ClientVolumes,
     fast_zero: bool,
     options: &ServeOptions,
     set_uuid: &[u8; 16],
@@ -342,21 +340,18 @@ pub(super) fn exports<E: Engine + ReadInto>(
     }
 }
 
-fn over_nbd<E: Engine>(
+fn over_nbd(
     process: &Process,
     shards: &Handle,
-    volumes: &Volumes<E>,
+    volumes: &ClientVolumes,
     fast_zero: bool,
     options: &ServeOptions,
 ) -> Result<Server, Failure> {
     let (server_options, memory) = process.requests();
     let server_options = ServerOptions { unix: options.unix_access, ..server_options };
     let server = Server::sharing(shards.clone(), server_options, memory, options.tls.clone());
-    let (volumes, balance) = (volumes.clone(), options.balance);
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
-    let added = server
-        .exports()
-        .add(&options.export_name, export, move |context| BalancedVolume::open(&volumes, context, balance));
+    let added = volumes.over_nbd(server.exports(), &options.export_name, export);
     added.map_err(|error| Failure::new(ExitKind::Usage, error.to_string()))?;
     server.exports().set_default(Some(&options.export_name));
     let unix = options.unix.iter().cloned().map(Address::Unix);

@@ -10,6 +10,7 @@ use engine::log::recover::found::RecoverError;
 use engine::log::zone_budget;
 use host::device::OpenOptions;
 use host::device::zoned::{AccessChoice, SharedZones};
+use host::export::array::ClientVolumes;
 use host::zoned_array::{NotStarted, ZonedArray, ZonedStart};
 use layout::zoned::{Access, BLOCK_BYTES, MemberZones};
 use parking_lot::Mutex;
@@ -89,7 +90,8 @@ impl ManagedZones {
         let zoned = ZonedArray::start(&shards, mode, start).map_err(|why| failure(chosen, &why))?;
         let managed =
             ManagedZones { array: zoned, shards, known, direct: options.direct, held: Mutex::new(held) };
-        let exports = exports(process, &managed.shards, managed.array.volumes(), true, options, &set_uuid);
+        let volumes = ClientVolumes::zoned(managed.array.volumes(), options.balance);
+        let exports = exports(process, &managed.shards, &volumes, true, options, &set_uuid);
         let exports = match exports {
             Ok(exports) => exports,
             Err(failure) => {
