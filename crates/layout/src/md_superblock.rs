@@ -15,6 +15,7 @@ mod bad_blocks;
 mod create;
 mod error;
 mod features;
+mod grow;
 mod join;
 mod raw;
 mod verify;
@@ -34,6 +35,7 @@ pub use bad_blocks::{BadRange, LogStep, bad_block_steps, decode_bad_blocks, enco
 pub use create::{CreateError, Created, NewArray, NewBitmap, NewMember, default_data_offset};
 pub use error::SuperblockError;
 pub use features::Features;
+pub use grow::{BitmapError, BitmapSpace};
 pub use raw::{HEADER_BYTES, MAGIC, MAX_DEV, SUPERBLOCK_BYTES_MAX};
 
 /// The smallest device that md considers: 24 sectors.
@@ -594,6 +596,42 @@ impl Superblock {
 
     fn set_features(&mut self, features: Features) {
         self.raw.feature_map.set(features.0);
+    }
+}
+
+/// A bitmap that comes or goes.
+impl Superblock {
+    /// The same superblock, of a device of `device_bytes`, that names a bitmap at this distance in sectors.
+    ///
+    /// # Errors
+    /// Something else stands there.
+    pub fn with_bitmap(&self, distance: i32, device_bytes: u64) -> Result<Self, SuperblockError> {
+        let mut new = self.clone();
+        new.raw.bitmap_offset.set(distance);
+        new.set_features(new.features().with(Features::BITMAP_OFFSET, true));
+        new.check_areas(Sectors::from_bytes_floor(device_bytes))?;
+        Ok(new)
+    }
+
+    /// The same superblock of an array without a bitmap.
+    #[must_use]
+    pub fn without_bitmap(&self) -> Self {
+        let mut new = self.clone();
+        new.raw.bitmap_offset.set(0);
+        let features = new.features().with(Features::BITMAP_OFFSET, false);
+        new.set_features(features.with(Features::RECOVERY_BITMAP, false));
+        new
+    }
+
+    /// The same superblock, with a bitmap where `newest` has its own, or without one if that has none. None if nothing is to be
+    /// changed, or this device, of `device_bytes`, has something else there.
+    #[must_use]
+    pub fn with_bitmap_of(&self, newest: &Self, device_bytes: u64) -> Option<Self> {
+        match (self.bitmap_start(), newest.bitmap_start()) {
+            (Some(_), Some(_)) | (None, None) => None,
+            (Some(_), None) => Some(self.without_bitmap()),
+            (None, Some(_)) => self.with_bitmap(newest.raw.bitmap_offset.get(), device_bytes).ok(),
+        }
     }
 }
 
