@@ -7,6 +7,7 @@ pub mod assemble;
 mod assemble_tests;
 pub mod bad_block_log;
 pub mod bitmap;
+pub mod bitmap_change;
 mod device_numbers;
 pub mod doubt;
 mod due;

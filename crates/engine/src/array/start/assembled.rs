@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use layout::geometry::{Geometry, Level, Raid0Zones};
 use layout::md_superblock::Superblock;
-use layout::redo_log::RedoArea;
+use layout::redo_log::{BitmapExtent, RedoArea};
 use layout::units::{DeviceOffset, Slot};
 
 use super::inspect::{FoundRedo, Inspection, MemberProblem};
@@ -86,7 +86,7 @@ pub struct Assembled {
     /// Where the chunks of a RAID-0 are whose members differ in size.
     unequal_zones: Option<Arc<Raid0Zones>>,
     states: Vec<MemberState>,
-    pub(super) superblocks: Vec<Option<Superblock>>,
+    pub(in crate::array) superblocks: Vec<Option<Superblock>>,
     /// The newest event count.
     pub(super) events: u64,
     /// The generations that the next superblocks continue.
@@ -99,7 +99,7 @@ pub struct Assembled {
     pub(super) keeps_redo_log: bool,
     absences: FoundAbsences,
     /// Candidate and superblock of every spare.
-    pub(super) spares: Vec<(usize, Superblock)>,
+    pub(in crate::array) spares: Vec<(usize, Superblock)>,
     /// Slot, candidate and superblock of each replacement of a member.
     pub(super) replacements: Vec<(Slot, usize, Superblock)>,
 }
@@ -117,7 +117,7 @@ impl Assembled {
         let assembly = inspection.assembly;
         assembly.start.clone().map_err(NotAssembled::Refused)?;
         let geometry = assembly.geometry.expect("an array that may start has a geometry");
-        let superblock = |candidate: usize| inspection.superblock(candidate).cloned();
+        let superblock = |candidate: usize| inspection.superblock_to_come(candidate);
         let superblocks: Vec<Option<Superblock>> =
             assembly.slots.iter().map(|slot| slot.and_then(superblock)).collect();
         let bad_blocks = inspection.bad_blocks().map_err(NotAssembled::Members)?;
@@ -137,6 +137,11 @@ impl Assembled {
             // is due once all are there. Without a log its mark would put all that force accepted in doubt at the next start.
             redo.resync_from_bytes = Some(0);
         }
+        let absences = match policy.force {
+            true => FoundAbsences::default(),
+            false => inspection.absences(&redo.bitmaps),
+        };
+        follow_bitmap(&mut redo.bitmaps, &superblocks, bitmap.as_ref());
         let spare = |candidate: &usize| Some((*candidate, superblock(*candidate)?));
         let replacements = assembly.replacements.iter().filter(|_| !policy.read_only);
         let replacement =
@@ -151,11 +156,7 @@ impl Assembled {
             unsynced_from_bytes: assembly.resync_from_bytes,
             bad_blocks,
             bitmap,
-            absences: if policy.force {
-                FoundAbsences::default()
-            } else {
-                inspection.absences(&redo.bitmaps)
-            },
+            absences,
             redo,
             keeps_redo_log,
             spares: assembly.spares.iter().filter_map(spare).collect(),
@@ -252,6 +253,24 @@ impl Assembled {
                 members.resume_recovery(slot, offset.bytes(), lacks_marked);
             }
         }
+    }
+}
+
+/// Members that the newest superblock gives a bitmap, or takes it from, have it from here on: how long it is then, by slot.
+fn follow_bitmap(
+    extents: &mut [BitmapExtent],
+    superblocks: &[Option<Superblock>],
+    bitmap: Option<&StartBitmap>,
+) {
+    for (extent, superblock) in extents.iter_mut().zip(superblocks) {
+        let has_bitmap = superblock.as_ref().map(|superblock| superblock.bitmap_start().is_some());
+        *extent = match (has_bitmap, bitmap) {
+            (Some(false), _) => BitmapExtent::Absent,
+            (Some(true), Some(start)) if *extent == BitmapExtent::Absent => {
+                BitmapExtent::Bytes(start.image.superblock().bitmap_bytes())
+            }
+            _ => *extent,
+        };
     }
 }
 

@@ -65,12 +65,26 @@ pub struct Inspection<'a, R> {
 
 impl<'a, R: Fn(usize, DeviceOffset, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> {
     /// The superblock of a candidate, if that may be believed.
-    pub(super) fn superblock(&self, candidate: usize) -> Option<&'a Superblock> {
+    pub(in crate::array) fn superblock(&self, candidate: usize) -> Option<&'a Superblock> {
         self.candidates[candidate].superblock.as_ref().ok()
     }
 
+    /// The superblock that says whether the array has a bitmap, and where: the newest, as in md. A crash while a bitmap came or went
+    /// leaves others that say otherwise.
+    pub(in crate::array) fn newest(&self) -> Option<&'a Superblock> {
+        let members = self.members().map(|(.., superblock)| superblock);
+        members.max_by_key(|superblock| (superblock.events(), superblock.bitmap_start().is_some()))
+    }
+
+    /// The superblock of a candidate as it is written next: with a bitmap if the array has one, and without if it has none.
+    pub(super) fn superblock_to_come(&self, candidate: usize) -> Option<Superblock> {
+        let (own, size_bytes) = (self.superblock(candidate)?, self.candidates[candidate].size_bytes);
+        let follows = self.newest().and_then(|newest| own.with_bitmap_of(newest, size_bytes));
+        Some(follows.unwrap_or_else(|| own.clone()))
+    }
+
     /// Slot, candidate and superblock of every member.
-    fn members(&self) -> impl Iterator<Item = (Slot, usize, &'a Superblock)> {
+    pub(in crate::array) fn members(&self) -> impl Iterator<Item = (Slot, usize, &'a Superblock)> {
         let member = |(slot, candidate): (Slot, &Option<usize>)| {
             let candidate = (*candidate)?;
             Some((slot, candidate, self.superblock(candidate)?))
@@ -111,7 +125,7 @@ impl<'a, R: Fn(usize, DeviceOffset, usize) -> Result<Vec<u8>, String>> Inspectio
     /// A member's bitmap is of a kind that Twill does not keep.
     pub fn bitmap(&self, geometry: &Geometry) -> Result<Option<StartBitmap>, MemberProblem> {
         let assembly = self.assembly;
-        if self.members().all(|(.., superblock)| superblock.bitmap_start().is_none()) {
+        if self.newest().is_none_or(|newest| newest.bitmap_start().is_none()) {
             return Ok(None);
         }
         let mut found = vec![None; assembly.slots.len()];
@@ -238,7 +252,8 @@ impl<'a, R: Fn(usize, DeviceOffset, usize) -> Result<Vec<u8>, String>> Inspectio
         FoundAbsences { record, was_whole: now.bitmap == now.current, named }
     }
 
-    fn bitmap_extent(&self, candidate: usize, superblock: &Superblock) -> BitmapExtent {
+    /// How long the bitmap is that a candidate has on its device.
+    pub(in crate::array) fn bitmap_extent(&self, candidate: usize, superblock: &Superblock) -> BitmapExtent {
         if superblock.bitmap_start().is_none() {
             return BitmapExtent::Absent;
         }
