@@ -30,12 +30,14 @@ use crate::switch::Switch;
 use crate::{bytes, duration};
 
 pub mod all;
+mod bitmap;
 mod hosts;
 mod tls;
 mod unix;
 mod zoned;
 
 use all::{AllArguments, StartArguments};
+pub use bitmap::{BitmapMapping, GrowArguments, NewBitmap};
 use hosts::nvme_address;
 pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
 pub use tls::TlsArguments;
@@ -184,6 +186,8 @@ pub enum Command {
     Monitor(MonitorArguments),
     /// Give an array that is not served another name.
     Rename(RenameArguments),
+    /// Give an array that is not served a bitmap, or take it away, as mdadm --grow --bitmap does.
+    Grow(GrowArguments),
     /// Make devices members of no array, as mdadm --zero-superblock does.
     ZeroSuperblock(ZeroSuperblockArguments),
     /// Put the size right that a member's superblock names, as mdadm --update=devicesize does.
@@ -276,24 +280,6 @@ pub struct CreateArguments {
     /// How members on other machines are reached.
     #[command(flatten)]
     pub remote: RemoteArguments,
-}
-
-/// Where a bitmap is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NewBitmap {
-    /// Beside the superblock of each member, as md keeps it.
-    Internal,
-    /// Nowhere.
-    None,
-}
-
-/// Which part of the members a bit of the bitmap stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BitmapMapping {
-    /// A chunk, as in md.
-    Contiguous,
-    /// Stripes all over.
-    Dblock,
 }
 
 /// mdadm's consistency policies that Twill has.
@@ -624,9 +610,9 @@ fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {
 fn only_none(word: &str) -> Result<Policy, &'static str> {
     match word {
         "none" => Ok(Policy::None),
-        "bitmap" | "resync" => {
-            Err("the array's superblocks decide between bitmap and resync: see create --bitmap")
-        }
+        "bitmap" | "resync" => Err(
+            "the array's superblocks decide between bitmap and resync: see create --bitmap and grow --bitmap",
+        ),
         _ => Err("it is none, or left out"),
     }
 }

@@ -36,8 +36,8 @@ use arguments::{Arguments, Command};
 use clap::CommandFactory as _;
 use commands::output::{Output, report};
 use commands::{
-    assemble, correct_size, create, discover, doubt, events, examine, fabric, list, members, monitor, pages,
-    rename, scrub, serve, status as show, target, top, zero_superblock, zones,
+    assemble, correct_size, create, discover, doubt, events, examine, fabric, grow, list, members, monitor,
+    pages, rename, scrub, serve, status as show, target, top, zero_superblock, zones,
 };
 #[cfg(feature = "laboratory")]
 use commands::{bench, ssdsim};
@@ -99,6 +99,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Fabric(command) => fabric::run(command, output),
         Command::Monitor(arguments) => monitor::run(arguments, output),
         Command::Rename(arguments) => rename::run(arguments, output),
+        Command::Grow(arguments) => grow::run(arguments, output),
         Command::ZeroSuperblock(arguments) => zero_superblock::run(arguments, output),
         Command::CorrectSize(arguments) => correct_size::run(arguments, output),
         Command::Set(arguments) => members::set(arguments, output),

@@ -10,7 +10,7 @@ use mdadm::{Line, Mode};
 pub use translate::Phrase;
 
 /// mdadm's commands that Twill has under the same name, without dashes: with an md device behind them they are mdadm's.
-const SHARED: [&str; 13] = [
+const SHARED: [&str; 14] = [
     "create",
     "assemble",
     "stop",
@@ -24,10 +24,11 @@ const SHARED: [&str; 13] = [
     "replace",
     "zero-superblock",
     "check",
+    "grow",
 ];
 
 /// Words that begin a line of mdadm's, dashes left out, and that Twill has not.
-const MDADM_ONLY: [&str; 7] = ["grow", "follow", "manage", "incremental", "build", "query", "wait"];
+const MDADM_ONLY: [&str; 6] = ["follow", "manage", "incremental", "build", "query", "wait"];
 
 /// What to type instead of these words, which follow the program's name. None if they are not mdadm's. `is_there` says whether a
 /// path exists: an md device that does may be a member.
@@ -41,6 +42,13 @@ pub fn answer(words: &[String], is_there: impl Fn(&str) -> bool) -> Option<Phras
     };
     if MDADM_ONLY.contains(&word) {
         return Line::parse(&with_dashes(word)).map(|line| translate::phrase(word, &line));
+    }
+    if word == "grow" {
+        // A bitmap is all that Twill's own `grow` knows.
+        let line = Line::parse(&with_dashes(word)).filter(translate::reshapes);
+        if let Some(line) = line {
+            return Some(translate::phrase(word, &line));
+        }
     }
     if SHARED.contains(&word) {
         let line = Line::parse(&with_dashes(if word == "status" { "detail" } else { word }))?;
@@ -70,7 +78,7 @@ mod tests {
     use crate::arguments::Arguments;
 
     /// Lines of mdadm's, `mdadm` left out, and what to type; the lines that an operator types first.
-    const BOOK: [(&str, &[&str]); 70] = [
+    const BOOK: [(&str, &[&str]); 74] = [
         (
             "--create /dev/md0 --level=5 --raid-devices=3 /dev/sda /dev/sdb /dev/sdc",
             &["twill create --name md0 --level 5 --raid-devices 3 /dev/sda /dev/sdb /dev/sdc"],
@@ -182,6 +190,38 @@ mod tests {
         ),
         ("/dev/md0 --replace /dev/sda", &["twill replace --array md0 /dev/sda"]),
         ("--grow /dev/md0 --add /dev/sdd", &["twill add --array md0 /dev/sdd"]),
+        (
+            "--grow /dev/md0 --bitmap=internal",
+            &[
+                "twill stop md0",
+                "twill grow --bitmap internal --scan --name md0",
+                "twill serve --daemon --ublk --scan --name md0",
+            ],
+        ),
+        (
+            "-G -b none /dev/md/home",
+            &[
+                "twill stop home",
+                "twill grow --bitmap none --scan --name home",
+                "twill serve --daemon --ublk --scan --name home",
+            ],
+        ),
+        (
+            "grow /dev/md0 --bitmap internal --bitmap-chunk=128M",
+            &[
+                "twill stop md0",
+                "twill grow --bitmap internal --bitmap-chunk 128M --scan --name md0",
+                "twill serve --daemon --ublk --scan --name md0",
+            ],
+        ),
+        (
+            "-G /dev/md0 --bitmap-chunk 65536 -binternal",
+            &[
+                "twill stop md0",
+                "twill grow --bitmap internal --bitmap-chunk 65536K --scan --name md0",
+                "twill serve --daemon --ublk --scan --name md0",
+            ],
+        ),
         ("--monitor --scan --daemonise --mail=root", &["twill monitor --mail root"]),
         ("-F --delay=60 /dev/md0", &["twill monitor --interval 60s"]),
         ("--follow --oneshot --test --scan --alert=/bin/tell", &["twill monitor --program /bin/tell --test"]),
@@ -233,11 +273,22 @@ mod tests {
             phrase.lines.contains(&"mdadm --grow /dev/md0 --raid-devices=4 --backup-file=/var/b".to_owned())
         );
         assert!(phrase.notes.iter().any(|note| note.contains("does not reshape")));
+        // Without dashes too, also where an array is named as Twill does it.
+        for line in ["grow /dev/md0 -n 4", "grow store --raid-devices=4", "grow store --size max"] {
+            let phrase = said(line).unwrap_or_else(|| panic!("no answer: {line}"));
+            assert!(phrase.lines.iter().any(|line| line.starts_with("mdadm --grow")), "{phrase:?}");
+        }
     }
 
     #[test]
     fn what_twill_has_not_is_said_without_a_line() {
-        for line in ["--detail-platform", "--kill-subarray=1 /dev/md0", "--dump=dir /dev/sda"] {
+        for line in [
+            "--grow /dev/md0 --bitmap=/var/bits",
+            "-G /dev/md0 -b clustered",
+            "--detail-platform",
+            "--kill-subarray=1 /dev/md0",
+            "--dump=dir /dev/sda",
+        ] {
             let phrase = said(line).unwrap();
             assert!(phrase.lines.is_empty() && !phrase.notes.is_empty(), "{line}: {phrase:?}");
         }
@@ -257,6 +308,11 @@ mod tests {
             "detail store",
             "fail /dev/nvme0n1",
             "fail --array store 3",
+            "grow --bitmap internal --scan --name store",
+            "grow --bitmap none --uuid 12 /dev/sda /dev/sdb",
+            "grow --bitmap internal --bitmap-chunk 64M /dev/sda",
+            "grow --help",
+            "grow /dev/sda",
             "examine /dev/sda",
             "list --scan",
             "--frobnicate",

@@ -1,7 +1,7 @@
 //! `create`: all members are checked before the first byte is written. A refusal changes nothing; if a write fails half
 //! way, the former contents are put back.
 
-mod bitmap;
+pub(in crate::commands) mod bitmap;
 mod checks;
 mod keep_from_md;
 mod place;

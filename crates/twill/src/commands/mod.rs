@@ -10,6 +10,7 @@ pub mod doubt;
 pub mod events;
 pub mod examine;
 pub mod fabric;
+pub mod grow;
 mod host_access;
 pub mod list;
 pub mod members;

@@ -78,6 +78,7 @@ fn command_of(line: &Line) -> &'static str {
         Mode::Create | Mode::Build => "create",
         Mode::Assemble | Mode::Incremental => "serve",
         Mode::Monitor => "events",
+        Mode::Grow if !reshapes(line) => "grow",
         Mode::Grow | Mode::Manage => "add",
         Mode::Misc("stop") => "stop",
         Mode::Misc("zero-superblock") => "zero-superblock",
@@ -207,12 +208,23 @@ fn monitor(line: &Line, phrase: &mut Phrase) {
     phrase.note("it tells of all arrays of this machine, in the foreground; twill-monitor.service runs it from boot on");
 }
 
+/// Whether a line of `--grow` asks for more than a bitmap.
+pub fn reshapes(line: &Line) -> bool {
+    let is_known =
+        |option: &str| ["grow", "bitmap", "bitmap-chunk", "scan", "uuid", "name", "force"].contains(&option);
+    line.items.iter().any(|item| matches!(item, Item::Option(option, _) if !is_known(option)))
+}
+
 fn grow(line: &Line, phrase: &mut Phrase) {
     let mut places = line.places();
     let device = places.next().unwrap_or("/dev/md0");
     let name = array_name(device);
     if line.has("add") && !line.has("raid-devices") {
         places.for_each(|place| phrase.line(&["twill", "add", "--array", name, place]));
+        return;
+    }
+    if let Some(bitmap) = line.value("bitmap").filter(|_| !reshapes(line)) {
+        grow_bitmap(bitmap, line, name, phrase);
         return;
     }
     phrase.line(&["twill", "stop", name]);
@@ -231,12 +243,20 @@ fn grow(line: &Line, phrase: &mut Phrase) {
     phrase.line(&["mdadm", "--wait", device]);
     phrase.line(&["mdadm", "--stop", device]);
     phrase.line(&["twill", "serve", "--daemon", "--ublk", "--scan", "--name", name]);
-    phrase.note(match line.value("bitmap") {
-        Some(_) => {
-            "Twill makes a bitmap with `create --bitmap internal`; an array that is there gets one from md"
-        }
-        None => RESHAPE_NOTE,
-    });
+    phrase.note(RESHAPE_NOTE);
+}
+
+fn grow_bitmap(bitmap: &str, line: &Line, name: &str, phrase: &mut Phrase) {
+    if !["internal", "none"].contains(&bitmap) {
+        phrase.note("the bitmap is internal or none");
+        return;
+    }
+    let chunk = line.value("bitmap-chunk").map(sized);
+    let chunk: Vec<&str> = chunk.iter().flat_map(|chunk| ["--bitmap-chunk", chunk]).collect();
+    phrase.line(&["twill", "stop", name]);
+    phrase.line(&[&["twill", "grow", "--bitmap", bitmap][..], &chunk, &["--scan", "--name", name]].concat());
+    phrase.line(&["twill", "serve", "--daemon", "--ublk", "--scan", "--name", name]);
+    phrase.note("the bitmap comes and goes while the array is stopped, and clean");
 }
 
 fn manage(line: &Line, phrase: &mut Phrase) {

@@ -12,6 +12,7 @@ mod control_bytes;
 mod create;
 mod examine;
 mod fabric_kills;
+mod grow;
 mod keeping;
 mod kill;
 mod load;

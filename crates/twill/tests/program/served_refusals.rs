@@ -116,6 +116,12 @@ const WHOLE: &[Row] = &[
     ("zero-superblock --force m0", 6, &["m0", "locked by another program", "twill status"]),
     ("zero-superblock n0", 4, &["n0", "has no md superblock"]),
     ("correct-size m0", 6, &["m0", "locked by another program", "twill status"]),
+    (
+        "grow --bitmap internal m0 m1 m2",
+        6,
+        &["m0", "locked by another program", "twill status", "while it is stopped"],
+    ),
+    ("grow --bitmap internal test", 8, &["test", "--scan --name"]),
     ("grow --raid-devices 4", 2, &["does not reshape"]),
     ("grow test --raid-devices=4", 2, &["does not reshape"]),
     ("--grow /dev/md0 --raid-devices=4 --add /dev/sdd", 2, &["twill stop md0", "mdadm --grow /dev/md0"]),

@@ -48,16 +48,22 @@ pub fn choose(arguments: &CreateArguments, geometry: &Geometry) -> Result<NewBit
     if !wants {
         return Ok(NewBitmap::None);
     }
-    let chunk = arguments.bitmap_chunk.map(|chunk| {
-        u32::try_from(chunk).ok().filter(|chunk| chunk.is_power_of_two() && *chunk >= 4096).ok_or_else(|| {
-            let message =
-                format!("--bitmap-chunk {}: a power of two from 4K to 2G is wanted", bytes::human(chunk));
-            Failure::new(ExitKind::BadGeometry, message)
-        })
-    });
-    let chunk = chunk.transpose()?;
+    let chunk = arguments.bitmap_chunk.map(checked_chunk).transpose()?;
     match arguments.bitmap_mapping {
         Some(BitmapMapping::Dblock) => Ok(NewBitmap::Spread(chunk)),
         Some(BitmapMapping::Contiguous) | None => Ok(NewBitmap::Internal(chunk)),
     }
+}
+
+/// A chunk of a bitmap that mdadm takes, too.
+///
+/// # Errors
+/// [`ExitKind::BadGeometry`]
+pub fn checked_chunk(bytes: u64) -> Result<u32, Failure> {
+    let chunk = u32::try_from(bytes).ok().filter(|chunk| chunk.is_power_of_two() && *chunk >= 4096);
+    chunk.ok_or_else(|| {
+        let message =
+            format!("--bitmap-chunk {}: a power of two from 4K to 2G is wanted", bytes::human(bytes));
+        Failure::new(ExitKind::BadGeometry, message)
+    })
 }
