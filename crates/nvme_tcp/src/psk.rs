@@ -13,6 +13,10 @@ use zeroize::Zeroizing;
 use crate::hash::HashFunction;
 use crate::secret_text::{self, KeyTextError};
 
+mod offer;
+
+pub use offer::{IDENTITIES_MAX, IDENTITY_BYTES_MAX, PskIdentity, offered_identities};
+
 const PREFIX: &str = "NVMeTLSkey-1";
 const SEED: &[u8] = b"NVMe-over-Fabrics";
 
@@ -277,6 +281,39 @@ mod tests {
                 format!("NVMe1R{number:02} nqn.psk-test-host nqn.psk-test-subsys {digest}")
             );
             assert_eq!(tls.key.len(), function.digest_bytes());
+        }
+    }
+
+    /// What nvme-cli 2.13 with libnvme 1.13 prints: `gen-tls-key --secret`, `check-tls-key --identity`. It is one of those that leave
+    /// length bytes out.
+    #[test]
+    fn texts_and_identities_are_those_that_nvme_cli_prints() {
+        let bytes: Vec<u8> = (0..48).collect();
+        for (function, length, text, digest) in [
+            (
+                HashFunction::Sha256,
+                32,
+                "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+                "2tXNknlQw3JzGnl6A7FI/LzzlCxLj0hRyUlBkDyyqGM=",
+            ),
+            (
+                HashFunction::Sha384,
+                48,
+                "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:",
+                "UkwDJlOLIkmGX4OxD9sB0XbXLDf0DO5m8bWFZ12ycFTbovL+s2p65KXnkIxNkycJ",
+            ),
+        ] {
+            let key = ConfiguredPsk::new(Some(function), &bytes[..length]).expect("a key");
+            assert_eq!(key.to_text().as_str(), text);
+            let number = function.id();
+            let names = "nqn.2026-11.test:h nqn.2026-11.test:s";
+            let identities: Vec<String> = key
+                .tls_psks("nqn.2026-11.test:h", "nqn.2026-11.test:s")
+                .into_iter()
+                .map(|key| key.identity)
+                .collect();
+            assert_eq!(identities[1], format!("NVMe1R{number:02} {names} {digest}"));
+            assert_eq!(identities[2], format!("NVMe0R{number:02} {names}"));
         }
     }
 

@@ -10,7 +10,7 @@ use nvme_tcp::auth::{
 use nvme_tcp::discovery::{DiscoveryLog, ENTRIES_MAX};
 use nvme_tcp::identify::{ControllerInfo, NamespaceInfo};
 use nvme_tcp::names::{Host, HostId, Nqn};
-use nvme_tcp::psk::ConfiguredPsk;
+use nvme_tcp::psk::{ConfiguredPsk, IDENTITIES_MAX, PskIdentity, offered_identities};
 use nvme_tcp::reservation::{Report, ReservationCommand, Reservations, StateFileError};
 use zeroize::Zeroizing;
 
@@ -143,6 +143,9 @@ pub fn authentication(bytes: &[u8]) {
 
 /// Texts of keys and names.
 pub fn key_texts(bytes: &[u8]) {
+    if let Some(identities) = offered_identities(bytes) {
+        assert!(identities.len() <= IDENTITIES_MAX);
+    }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match ConfiguredPsk::parse(text) {
         Ok(key) => {
@@ -154,6 +157,10 @@ pub fn key_texts(bytes: &[u8]) {
     match Secret::parse(text) {
         Ok(secret) => assert_eq!(secret.to_text().as_str(), text.trim()),
         Err(error) => drop(error.to_string()),
+    }
+    if let Some(names) = PskIdentity::parse(text) {
+        let key = ConfiguredPsk::new(None, &[4; 32]).expect("a key");
+        assert!(key.with_identity(text, &names).is_none_or(|key| key.function == names.function));
     }
     if let Ok(nqn) = Nqn::new(text) {
         assert_eq!(Nqn::from_field(&nqn.to_field::<256>()), Ok(nqn));

@@ -104,5 +104,10 @@ fn key_texts() {
     let texts = [secret.to_text(), key.to_text(), plain.to_text()];
     let mut seeds: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
     seeds.push(nqn().as_str().as_bytes().to_vec());
+    let identity = plain.tls_psks("nqn.h", "nqn.s").swap_remove(0).identity.into_bytes();
+    let entry = [&(identity.len() as u16).to_be_bytes()[..], &identity, &[0; 4]].concat();
+    let binder = [&[0, 33, 32][..], &[9; 32]].concat();
+    seeds.push([&(entry.len() as u16).to_be_bytes()[..], &entry, &binder].concat());
+    seeds.push(identity);
     mutate("nvme_key_texts", &seeds, entries::key_texts);
 }
