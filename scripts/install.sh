@@ -7,7 +7,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-PACKAGES_BUILD=(gcc:gcc crt1.o:libc6-dev)
+PACKAGES_BUILD=(gcc:gcc crt1.o:libc6-dev pkg-config:pkg-config openssl/ssl.h:libssl-dev)
 PACKAGES_CLIENTS=(fio:fio nbdcopy:libnbd-bin nbdinfo:libnbd-bin mke2fs:e2fsprogs e2fsck:e2fsprogs jq:jq)
 PACKAGES_INSTRUCTIONS=(valgrind:valgrind)
 PACKAGES_COMPARE=(mdadm:mdadm)
@@ -20,6 +20,7 @@ note() { echo "$*" >&2; }
 
 have_program() {
     [[ $1 != crt1.o ]] || { gcc -print-file-name=crt1.o 2>/dev/null | grep -q /; return; }
+    [[ $1 != *.h ]] || { gcc -E -x c - <<<"#include <$1>" >/dev/null 2>&1; return; }
     PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null
 }
 

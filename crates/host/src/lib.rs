@@ -2,7 +2,7 @@
 //! exports that clients use.
 //!
 //! `unsafe` stands in `ring/` (what the kernel reads and writes, and the memory of memory devices), `device/ioctl.rs` and
-//! `export/ublk/kernel.rs` (what the ublk driver shares), nowhere else.
+//! `export/ublk/kernel.rs` (what the ublk driver shares) and `tls/openssl_keys.rs` (callbacks of OpenSSL), nowhere else.
 #![deny(unsafe_code)]
 
 pub mod array;
@@ -24,6 +24,7 @@ mod shard_writes;
 pub mod socket;
 #[cfg(test)]
 mod testing;
+mod tls;
 pub mod volumes;
 mod wire;
 pub mod zoned_array;

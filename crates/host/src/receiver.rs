@@ -36,6 +36,12 @@ impl<W: Wire> Receiver<W> {
         Receiver { wire, staging, start: 0, end: 0, ask_bytes: STAGING_BYTES }
     }
 
+    /// After the first `bytes` of `staging`, which were received already.
+    pub fn after(wire: W, staging: Buffer, bytes: usize) -> Self {
+        assert!(staging.len() == STAGING_BYTES && bytes <= STAGING_BYTES, "a buffer of this size");
+        Receiver { wire, staging, start: 0, end: bytes, ask_bytes: STAGING_BYTES }
+    }
+
     /// What was received and not consumed.
     pub fn bytes(&self) -> &[u8] {
         &self.staging.bytes()[self.start..self.end]

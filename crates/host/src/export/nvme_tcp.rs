@@ -1,7 +1,7 @@
 //! The NVMe/TCP server: subsystems with namespaces over volumes, for hosts that were allowed.
 //!
-//! The way of a host: it connects to a listener ([`Server`]), gets a shard, and says by its first command which queue of which
-//! subsystem the connection is (`connection`). Its admin queue makes an `association`, which its I/O queues join; the end of
+//! The way of a host: it connects to a listener ([`Server`]), gets a shard, begins TLS or does not (`opening`), and says by its
+//! first command which queue of which subsystem the connection is (`connection`). Its admin queue makes an `association`, which its I/O queues join; the end of
 //! any of them ends all. Commands of an I/O queue go to a `namespace`, those of peer mode to the `fabric`, received by [receiver](crate::receiver) and answered by `outgoing`. What
 //! is on the wire is the crate `nvme_tcp`; here are sockets, memory and time.
 
@@ -19,6 +19,7 @@ mod gate;
 mod hearers;
 mod link;
 mod namespace;
+mod opening;
 mod outgoing;
 mod reservation_file;
 mod reservation_work;

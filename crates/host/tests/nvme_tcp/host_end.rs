@@ -25,10 +25,30 @@ pub const ENABLED: u32 = 0x0046_0001;
 /// One queue.
 pub struct HostQueue {
     queue: Queue,
-    socket: TcpStream,
+    socket: Box<dyn Stream>,
     received: Vec<u8>,
     /// Data of the command in flight: what it sends, or what came.
     data: Vec<u8>,
+}
+
+/// A connection, whatever lies on it.
+pub trait Stream: Read + Write + Send {
+    /// What it is at the bottom.
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Stream for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+/// A connection to a server, which answers within 20 s.
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).expect("a listener");
+    socket.set_nodelay(true).expect("a socket of TCP");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    socket
 }
 
 /// A host's association: an admin queue and an I/O queue.
@@ -50,6 +70,11 @@ impl Connected {
 
 impl HostQueue {
     pub fn open(address: SocketAddr) -> HostQueue {
+        HostQueue::over(Box::new(connect(address)))
+    }
+
+    /// Over a connection that is there.
+    pub fn over(socket: Box<dyn Stream>) -> HostQueue {
         let offer = Offer {
             header_digest: false,
             data_digest: false,
@@ -59,9 +84,6 @@ impl HostQueue {
             r2ts_max: 1,
         };
         let queue = Queue::new(Session::new(Side::Host, offer), COMMANDS, IN_CAPSULE_BYTES);
-        let socket = TcpStream::connect(address).expect("a listener");
-        socket.set_nodelay(true).expect("a socket of TCP");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
         let mut one = HostQueue { queue, socket, received: Vec::new(), data: Vec::new() };
         one.send(|queue, out| queue.session().encode_ic_req(out));
         assert!(matches!(one.next(), Arrival::Begun));
@@ -240,10 +262,11 @@ impl HostQueue {
 
     /// Whether the controller has said nothing for a while.
     pub fn is_silent_for(&mut self, time: Duration) -> bool {
-        self.socket.set_nonblocking(false).expect("as it is");
-        self.socket.set_read_timeout(Some(time)).expect("a limit");
-        let silent = self.socket.peek(&mut [0]).is_err();
-        self.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        let socket = self.socket.tcp();
+        socket.set_nonblocking(false).expect("as it is");
+        socket.set_read_timeout(Some(time)).expect("a limit");
+        let silent = socket.peek(&mut [0]).is_err();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
         silent
     }
 

@@ -5,6 +5,7 @@ mod host_end;
 mod limits;
 mod paused;
 mod proof;
+mod tls;
 
 use host::export::nvme_tcp::{
     HostKeys, KeptReservations, NewNamespace, NewSubsystem, Server, ServerOptions, Subsystems,

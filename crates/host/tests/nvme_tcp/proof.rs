@@ -15,7 +15,8 @@ fn secret(first: u8) -> Secret {
 
 /// Host 1 has a key, host 2 has none.
 fn world() -> World {
-    let keys = HostKeys { hosts: [(host(1).nqn, secret(1))].into(), controller: Some(secret(9)) };
+    let hosts = [(host(1).nqn, secret(1))].into();
+    let keys = HostKeys { hosts, controller: Some(secret(9)), ..HostKeys::default() };
     let options = ServerOptions { handshake_limit: Duration::from_secs(4), ..ServerOptions::default() };
     World::with(Rules { keys, options, ..Rules::default() })
 }

@@ -102,6 +102,26 @@ pub(super) struct Target<'a> {
     pub limit: Duration,
 }
 
+impl Target<'_> {
+    /// Opens a connection for a queue of `entries`, under TLS if this host has a key.
+    fn open_wire(&self, entries: u16) -> Result<Wire, ConnectError> {
+        let RemoteOptions { header_digest: header, data_digest: data, ref tls_key, .. } = *self.options;
+        let (host, subsystem) = (self.host.nqn.as_str(), self.subsystem.as_str());
+        let keys = tls_key.as_ref().map(|key| key.tls_psks(host, subsystem));
+        let (digests, commands) = (Digests { header, data }, usize::from(entries) - 1);
+        let opened = match keys {
+            None => Wire::open(self.portal, digests, commands, self.limit),
+            Some(keys) => Wire::open_tls(self.portal, &keys, digests, commands, self.limit),
+        };
+        opened.map_err(|error| match error {
+            WireError::Tls(reason) => ConnectError::Authentication(format!(
+                "no TLS with the target ({reason}): compare the key of --tls-secret with the one that the target has for this host"
+            )),
+            error => error.into(),
+        })
+    }
+}
+
 /// A controller and its admin queue.
 pub(super) struct Controller {
     admin: Wire,
@@ -122,8 +142,7 @@ pub(super) struct Namespace {
 impl Controller {
     /// Connects the admin queue and enables the controller.
     pub fn connect(target: &Target<'_>, keep_alive: Duration) -> Result<Controller, ConnectError> {
-        let digests = Digests { header: target.options.header_digest, data: target.options.data_digest };
-        let mut admin = Wire::open(target.portal, digests, usize::from(ADMIN_ENTRIES) - 1, target.limit)?;
+        let mut admin = target.open_wire(ADMIN_ENTRIES)?;
         let queue = NewQueue {
             host: target.host,
             subsystem: target.subsystem,
@@ -164,8 +183,7 @@ impl Controller {
 
     /// Connects an I/O queue.
     pub fn open_queue(&self, target: &Target<'_>, number: u16) -> Result<Wire, ConnectError> {
-        let digests = Digests { header: target.options.header_digest, data: target.options.data_digest };
-        let mut wire = Wire::open(target.portal, digests, usize::from(self.entries) - 1, target.limit)?;
+        let mut wire = target.open_wire(self.entries)?;
         let queue = NewQueue {
             host: target.host,
             subsystem: target.subsystem,

@@ -116,8 +116,8 @@ impl Keeper {
             let mut state = member.state.lock();
             state.sockets.push(wire.handle()?);
         }
-        let (socket, queue) = wire.into_parts()?;
-        port.give(Link { socket, queue, association: self.number });
+        let (socket, tls, queue) = wire.into_parts()?;
+        port.give(Link { socket, tls, queue, association: self.number });
         if !member.is_up(self.number) {
             // Lost meanwhile, perhaps before the new connection was among those that end.
             let state = member.state.lock();

@@ -309,7 +309,10 @@ pub fn open_error(name: &str, error: &AttachError) -> OpenError {
             "there is no such subsystem at its target: `twill discover` lists those that are there".into(),
         ),
         AttachError::Connect(ConnectError::Refused { command: "Connect", status }) => {
-            (OpenErrorKind::Permission, format!("its target refused this host: {status}"))
+            let reason = format!(
+                "its target refused this host: {status}; if it has a TLS key for it, name the key's file with --tls-secret"
+            );
+            (OpenErrorKind::Permission, reason)
         }
         AttachError::Connect(ConnectError::Authentication(why)) => (OpenErrorKind::Permission, why.clone()),
         AttachError::Connect(_) => (OpenErrorKind::WrongType, error.to_string()),

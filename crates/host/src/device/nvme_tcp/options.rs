@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::{Host, HostId, Nqn};
+use nvme_tcp::psk::ConfiguredPsk;
 
 /// How members on other machines are reached.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub struct RemoteOptions {
     pub secret: Option<Secret>,
     /// The secret that targets have to prove they know.
     pub target_secret: Option<Secret>,
+    /// The key of TLS that this host shares with targets: without TLS nothing is sent to any.
+    pub tls_key: Option<ConfiguredPsk>,
     /// A member that another host has reserved is taken from it.
     pub take_over: bool,
     /// A member whose target has no reservations is used all the same.
@@ -52,6 +55,7 @@ impl RemoteOptions {
             data_digest: false,
             secret: None,
             target_secret: None,
+            tls_key: None,
             take_over: false,
             unfenced: false,
             locks: None,

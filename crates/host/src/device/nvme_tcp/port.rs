@@ -7,9 +7,13 @@ use std::task::{Context, Poll, Waker};
 use nvme_tcp::initiator::Queue;
 use parking_lot::Mutex;
 
+use crate::tls::psk::PskConnection;
+
 /// A connected I/O queue.
 pub(super) struct Link {
     pub socket: OwnedFd,
+    /// It is under TLS.
+    pub tls: Option<PskConnection>,
     pub queue: Queue,
     /// Which association of the member it belongs to.
     pub association: u64,

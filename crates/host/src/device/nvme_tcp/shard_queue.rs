@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +17,8 @@ use super::port::Port;
 use crate::ring::in_flight::InFlight;
 use crate::ring::op::{FENCED, MISPLACED, Op};
 use crate::ring::{Ring, Ticket};
+use crate::tls::either::EitherWire;
+use crate::wire::Wire as _;
 use layout::units::DeviceOffset;
 
 /// Memory that a queue keeps for what it receives.
@@ -41,7 +42,7 @@ pub(super) struct ShardQueue {
 /// One connection.
 pub(super) struct Connection {
     pub association: u64,
-    pub socket: Rc<OwnedFd>,
+    pub wire: EitherWire,
     pub queue: RefCell<Queue>,
     /// What the target has asked for.
     pub wanted: RefCell<VecDeque<Wanted>>,
@@ -60,7 +61,7 @@ impl Connection {
     /// Ends both directions.
     pub fn end(&self) {
         self.ended.set(true);
-        let _ = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Both);
+        self.wire.shut_down();
         self.wake_sender();
     }
 }

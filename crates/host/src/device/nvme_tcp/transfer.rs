@@ -26,7 +26,9 @@ use super::port::Link;
 use super::shard_queue::{Connection, ShardQueue};
 use crate::receiver::Receiver;
 use crate::ring::op::FENCED;
-use crate::wire::PlainWire;
+use crate::tls::either::EitherWire;
+use crate::tls::wire::TlsWire;
+use crate::wire::{PlainWire, Wire as _};
 
 /// Bytes of data after which no further command joins a send.
 const SEND_BYTES: usize = 512 << 10;
@@ -40,10 +42,15 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Takes one connection after the other, as the keeper hands them over.
 pub(super) async fn carry(shard: Rc<ShardQueue>) {
     while let Some(link) = poll_fn(|context| shard.port.poll(context)).await {
-        let Link { socket, queue, association } = link;
+        let Link { socket, tls, queue, association } = link;
+        let plain = PlainWire { ring: shard.ring.clone(), socket: Rc::new(socket) };
+        let wire = match tls {
+            None => EitherWire::Plain(plain),
+            Some(tls) => EitherWire::Tls(TlsWire::new(plain, &shard.pool, tls, &[])),
+        };
         let connection = Rc::new(Connection {
             association,
-            socket: Rc::new(socket),
+            wire,
             queue: RefCell::new(queue),
             wanted: RefCell::default(),
             sender: RefCell::default(),
@@ -92,8 +99,7 @@ impl Ending {
 
 /// Takes what arrives, until the connection ends.
 async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending {
-    let wire = PlainWire { ring: shard.ring.clone(), socket: Rc::clone(&connection.socket) };
-    let mut receiver = Receiver::new(wire, &shard.pool);
+    let mut receiver = Receiver::new(connection.wire.clone(), &shard.pool);
     loop {
         let received = connection.queue.borrow_mut().receive(receiver.bytes());
         let (consumed, arrival) = match received {
@@ -189,7 +195,7 @@ async fn send(shard: Rc<ShardQueue>, connection: Rc<Connection>) {
             continue;
         }
         shard.member.sent_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-        if let Err(error) = shard.ring.send_all(&connection.socket, data).await {
+        if let Err(error) = connection.wire.send_all(data).await {
             tracing::debug!(%error, member = shard.member.info.name, "commands cannot be sent");
             break;
         }

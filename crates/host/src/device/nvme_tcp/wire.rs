@@ -1,7 +1,7 @@
 //! One queue of a controller in the hands of a thread that waits: Connect, admin commands, reservations, and the reads and
 //! writes of one-off commands. Once it is a queue, a shard may take it over.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use nvme_tcp::command::Sqe;
 use nvme_tcp::initiator::{Arrival, COMMANDS_MAX, Completed, Payload, Queue, Slot, Wanted};
 use nvme_tcp::pdu::{Fatal, FatalStatus, Side};
+use nvme_tcp::psk::TlsPsk;
 use nvme_tcp::session::{Offer, STAGED_BYTES_MAX, Session};
 use nvme_tcp::status::Status;
 
 use super::address::Portal;
+use crate::tls::psk::PskConnection;
+use crate::tls::wire::Records as _;
 
 /// Bytes of data that stand in the capsule of a fabrics or admin command.
 const FABRICS_IN_CAPSULE_BYTES: u32 = 8192;
@@ -39,6 +42,9 @@ pub enum WireError {
     /// No answer in time.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Late(Duration),
+    /// The target and this host have no key in common, or the target has no TLS.
+    #[error("no TLS with the target: {0}")]
+    Tls(String),
 }
 
 fn term_words(status: u16) -> String {
@@ -55,6 +61,7 @@ pub(super) enum Transfer<'a> {
 /// A queue.
 pub(super) struct Wire {
     stream: TcpStream,
+    tls: Option<PskConnection>,
     queue: Queue,
     staged: Vec<u8>,
     limit: Duration,
@@ -86,18 +93,39 @@ impl Wire {
         commands: usize,
         limit: Duration,
     ) -> Result<Wire, WireError> {
-        let mut last = None;
-        for address in portal.resolve()? {
-            match TcpStream::connect_timeout(&address, limit) {
-                Ok(stream) => return Wire::begin(stream, digests, commands, limit),
-                Err(error) => last = Some(error),
+        Wire::begin(connect(portal, limit)?, None, digests, commands, limit)
+    }
+
+    /// Opens a connection under TLS by the first of `keys` that the target knows: they are one key, as hosts and targets have come
+    /// to derive it.
+    pub fn open_tls(
+        portal: &Portal,
+        keys: &[TlsPsk],
+        digests: Digests,
+        commands: usize,
+        limit: Duration,
+    ) -> Result<Wire, WireError> {
+        let (mut refused, mut closed) = (None, None);
+        for key in keys {
+            let mut stream = connect(portal, limit)?;
+            match shake_hands(&mut stream, key.clone(), limit) {
+                Err(WireError::Tls(reason)) => refused = refused.or(Some(reason)),
+                // Some targets close without a word where they do not know a key.
+                Err(WireError::Io(error)) if is_end(&error) => closed = Some(error),
+                tls => return Wire::begin(stream, Some(tls?), digests, commands, limit),
             }
         }
-        Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()).into())
+        match (refused, closed) {
+            (None, Some(error)) => Err(error.into()),
+            (refused, _) => {
+                Err(WireError::Tls(refused.unwrap_or_else(|| "the names are too long for a key".into())))
+            }
+        }
     }
 
     fn begin(
         stream: TcpStream,
+        tls: Option<PskConnection>,
         digests: Digests,
         commands: usize,
         limit: Duration,
@@ -113,7 +141,7 @@ impl Wire {
         };
         let session = Session::new(Side::Host, offer);
         let queue = Queue::new(session, commands.clamp(1, COMMANDS_MAX), FABRICS_IN_CAPSULE_BYTES);
-        let mut wire = Wire { stream, queue, staged: Vec::new(), limit, event: EventRequest::None };
+        let mut wire = Wire { stream, tls, queue, staged: Vec::new(), limit, event: EventRequest::None };
         let mut head = [0; STAGED_BYTES_MAX];
         let bytes = wire.queue.session().encode_ic_req(&mut head);
         let end = Instant::now() + limit;
@@ -208,31 +236,31 @@ impl Wire {
     }
 
     /// Hands the connection over. Nothing is in flight on it.
-    pub fn into_parts(self) -> Result<(OwnedFd, Queue), WireError> {
+    pub fn into_parts(self) -> Result<(OwnedFd, Option<PskConnection>, Queue), WireError> {
         if !self.staged.is_empty() || self.queue.in_flight() > 0 {
             return Err(io::Error::other("the target sent more than was asked for").into());
         }
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(None)?;
-        Ok((self.stream.into(), self.queue))
+        Ok((self.stream.into(), self.tls, self.queue))
     }
 
     fn send(&mut self, pieces: &[&[u8]], end: Instant) -> Result<(), WireError> {
         self.stream.set_write_timeout(Some(self.left(end)?))?;
-        let whole = pieces.concat();
+        let mut whole = pieces.concat();
+        if let Some(tls) = &mut self.tls {
+            tls.write_plain(&[IoSlice::new(&whole)], whole.len())?;
+            whole = tls.take_to_send();
+        }
         self.stream.write_all(&whole).map_err(|error| self.as_late(error))
     }
 
     fn left(&self, end: Instant) -> Result<Duration, WireError> {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(WireError::Late(self.limit)) } else { Ok(left) }
+        left(end, self.limit)
     }
 
     fn as_late(&self, error: io::Error) -> WireError {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => WireError::Late(self.limit),
-            _ => WireError::Io(error),
-        }
+        as_late(error, self.limit)
     }
 
     /// Takes the next thing that arrives. Data of the command that waits goes to its place, all other is passed over.
@@ -300,22 +328,34 @@ impl Wire {
     }
 
     fn receive(&mut self, end: Instant) -> Result<(), WireError> {
-        self.stream.set_read_timeout(Some(self.left(end)?))?;
+        while !self.open_sealed()? {
+            self.stream.set_read_timeout(Some(self.left(end)?))?;
+            let before = self.staged.len();
+            self.staged.resize(before + RECEIVE_BYTES, 0);
+            let received = read(&mut self.stream, &mut self.staged[before..]);
+            self.staged.truncate(before + *received.as_ref().unwrap_or(&0));
+            let Some(tls) = &mut self.tls else {
+                return received.map(drop).map_err(|error| self.as_late(error));
+            };
+            received.map_err(|error| as_late(error, self.limit))?;
+            tls.take_sealed(&self.staged[before..])?;
+            self.staged.truncate(before);
+        }
+        Ok(())
+    }
+
+    /// Opens what was received under TLS. Whether there was something.
+    fn open_sealed(&mut self) -> Result<bool, WireError> {
+        let Some(tls) = &mut self.tls else { return Ok(false) };
         let before = self.staged.len();
         self.staged.resize(before + RECEIVE_BYTES, 0);
-        let received = loop {
-            match self.stream.read(&mut self.staged[before..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                received => break received,
-            }
-        };
-        self.staged.truncate(before + *received.as_ref().unwrap_or(&0));
-        match received {
-            Ok(0) => {
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the target closed the connection").into())
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.as_late(error)),
+        let opened = tls.read_plain(&mut self.staged[before..]);
+        self.staged.truncate(before + *opened.as_ref().unwrap_or(&0));
+        match opened {
+            Ok(0) => Err(closed().into()),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -332,6 +372,69 @@ impl Wire {
         }
         self.queue.session_mut().placed(target);
         Ok(())
+    }
+}
+
+fn connect(portal: &Portal, limit: Duration) -> Result<TcpStream, WireError> {
+    let mut last = None;
+    for address in portal.resolve()? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()).into())
+}
+
+/// Makes a connection one under TLS, within `limit`.
+fn shake_hands(stream: &mut TcpStream, key: TlsPsk, limit: Duration) -> Result<PskConnection, WireError> {
+    let end = Instant::now() + limit;
+    let mut tls = PskConnection::client(key)?;
+    let mut received = vec![0; RECEIVE_BYTES];
+    loop {
+        let advanced = tls.advance();
+        stream.set_write_timeout(Some(left(end, limit)?))?;
+        stream.write_all(&tls.take_to_send()).map_err(|error| as_late(error, limit))?;
+        match advanced {
+            Ok(true) => return Ok(tls),
+            Ok(false) => {}
+            Err(error) => return Err(WireError::Tls(error.to_string())),
+        }
+        stream.set_read_timeout(Some(left(end, limit)?))?;
+        let count = read(stream, &mut received).map_err(|error| as_late(error, limit))?;
+        tls.take_sealed(&received[..count])?;
+    }
+}
+
+/// Reads what there is; the end of the stream is an error.
+fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) => return Err(closed()),
+            received => return received,
+        }
+    }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the target closed the connection")
+}
+
+fn left(end: Instant, limit: Duration) -> Result<Duration, WireError> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(WireError::Late(limit)) } else { Ok(left) }
+}
+
+fn as_late(error: io::Error, limit: Duration) -> WireError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => WireError::Late(limit),
+        _ => WireError::Io(error),
     }
 }
 

@@ -5,19 +5,22 @@
 use nvme_tcp::HashFunction;
 use nvme_tcp::auth::{ControllerExchange, ControllerSettings, DhGroup, Names, Randomness, Secret};
 use nvme_tcp::names::Nqn;
+use nvme_tcp::psk::ConfiguredPsk;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::collections::BTreeMap;
 use std::io;
 
 use crate::keeper::Keeper;
 
-/// Secrets of DH-HMAC-CHAP.
+/// Secrets of DH-HMAC-CHAP, and keys of TLS.
 #[derive(Clone, Debug, Default)]
 pub struct HostKeys {
     /// Of hosts: one that is named here has to prove that it has its secret, also for discovery.
     pub hosts: BTreeMap<Nqn, Secret>,
     /// The server's own, for hosts that ask for proof.
     pub controller: Option<Secret>,
+    /// Of hosts: one that is named here has to use TLS with its key, on every queue, also for discovery.
+    pub tls: BTreeMap<Nqn, ConfiguredPsk>,
 }
 
 /// What the queues of a server authenticate with.

@@ -30,13 +30,15 @@ use super::gate::Gate;
 use super::hearers::Hearer;
 use super::link::{Item, Link};
 use super::namespace::{Namespace, Started};
+use super::opening::{Opened, check_names, open};
 use super::outgoing::send;
 use super::reservation_work::ReservationWork;
 use super::server_state::Shared;
 use super::subsystems::Entry;
 use crate::receiver::Receiver;
 use crate::shard::ShardContext;
-use crate::wire::PlainWire;
+use crate::tls::either::EitherWire;
+use crate::tls::key_owner::PskPeer;
 
 /// Bytes of the data of Connect.
 const CONNECT_BYTES: u32 = 1024;
@@ -68,9 +70,15 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
     });
     let beginning = Rc::clone(&commands);
     link.set_begin(move |slot| beginning.begin(slot));
-    shard.executor.spawn(send(Rc::clone(&link), shard.clone(), Rc::clone(&socket)));
-    let wire = PlainWire { ring: shard.ring.clone(), socket: Rc::clone(&socket) };
-    let receiver = Receiver::new(wire, &shard.pool);
+    watch_handshake(&shared, &shard, &link, &socket);
+    let Opened { wire, receiver, peer } = match open(&shared, &shard, &socket).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            tracing::debug!(%error, "a connection has ended before its first PDU");
+            return link.forget_begin();
+        }
+    };
+    shard.executor.spawn(send(Rc::clone(&link), shard.clone(), wire));
     let mut connection = Connection {
         shared: Arc::clone(&shared),
         shard,
@@ -79,9 +87,9 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
         link: Rc::clone(&link),
         commands,
         role: Role::None,
+        peer,
         authentication: None,
     };
-    connection.watch_handshake();
     let ended = connection.run().await;
     let is_orderly = ended.is_ok();
     if shared.is_stopping() {
@@ -282,10 +290,12 @@ struct Connection {
     shared: Arc<Shared>,
     shard: ShardContext,
     socket: Rc<OwnedFd>,
-    receiver: Receiver,
+    receiver: Receiver<EitherWire>,
     link: Rc<Link>,
     commands: Rc<Commands>,
     role: Role,
+    /// Whose key it is under; none: it is not under TLS.
+    peer: Option<PskPeer>,
     /// None: its host need not authenticate.
     authentication: Option<Rc<Authentication>>,
 }
@@ -484,6 +494,7 @@ impl Connection {
     fn connect_queue(&mut self, sqe: &Unverified<Sqe>, data: &[u8]) -> Result<u16, Refused> {
         let connect = Connect::check(sqe, data, COMMANDS as u16)?;
         let host = Host { id: HostId(connect.host_id), nqn: connect.host.clone() };
+        check_names(&self.shared, self.peer.as_ref(), &host, &connect.subsystem)?;
         let socket = self.socket.try_clone().map_err(|_| Refused::with(Status::CONNECT_BUSY))?;
         let id = if connect.queue_id == 0 {
             self.connect_admin(&connect, &host, socket)?
@@ -596,26 +607,6 @@ impl Connection {
         Err(Refused::with(Status::CONNECT_INVALID_PARAMETERS))
     }
 
-    /// Ends the connection if it is no queue within the time limit.
-    fn watch_handshake(&self) {
-        let (ring, limit) = (self.shard.ring.clone(), self.shared.options.handshake_limit);
-        let (link, socket) = (Rc::downgrade(&self.link), Rc::downgrade(&self.socket));
-        self.shard.executor.spawn(async move {
-            let end = Instant::now() + limit;
-            while link.upgrade().is_some_and(|link| !link.is_connected()) {
-                let left = end.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    tracing::debug!("a connection is no queue within the time limit");
-                    if let Some(socket) = socket.upgrade() {
-                        let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
-                    }
-                    return;
-                }
-                ring.sleep(left.min(LOOK)).await;
-            }
-        });
-    }
-
     /// Ends the association if no command comes for twice its keep-alive time: traffic of any queue counts, so that the time
     /// is judged only in whole intervals.
     fn watch_keep_alive(&self, association: Arc<Association>) {
@@ -639,4 +630,24 @@ impl Connection {
             }
         });
     }
+}
+
+/// Ends the connection if it is no queue within the time limit.
+fn watch_handshake(shared: &Shared, shard: &ShardContext, link: &Rc<Link>, socket: &Rc<OwnedFd>) {
+    let (ring, limit) = (shard.ring.clone(), shared.options.handshake_limit);
+    let (link, socket) = (Rc::downgrade(link), Rc::downgrade(socket));
+    shard.executor.spawn(async move {
+        let end = Instant::now() + limit;
+        while link.upgrade().is_some_and(|link| !link.is_connected()) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::debug!("a connection is no queue within the time limit");
+                if let Some(socket) = socket.upgrade() {
+                    let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+                }
+                return;
+            }
+            ring.sleep(left.min(LOOK)).await;
+        }
+    });
 }

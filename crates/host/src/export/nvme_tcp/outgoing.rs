@@ -6,12 +6,13 @@ use nvme_tcp::pdu::{Side, flag};
 use nvme_tcp::session::{DataPart, STAGED_BYTES_MAX};
 use nvme_tcp::target::queue::{Queue, Wish};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::link::{Item, Link};
 use crate::shard::ShardContext;
+use crate::tls::either::EitherWire;
+use crate::wire::Wire as _;
 
 /// Bytes after which no further answer joins a send, so that memory comes back while a slow host reads.
 const SEND_BYTES: usize = 256 << 10;
@@ -21,22 +22,23 @@ const SEND_ITEMS_MAX: usize = 128;
 const HEADS_BYTES_MAX: usize = 2 * STAGED_BYTES_MAX;
 
 /// The task that sends.
-pub(super) async fn send(link: Rc<Link>, shard: ShardContext, socket: Rc<OwnedFd>) {
-    if let Err(error) = send_items(&link, &shard, &socket).await {
-        tracing::debug!(%error, "answers cannot be sent");
+pub(super) async fn send(link: Rc<Link>, shard: ShardContext, wire: EitherWire) {
+    match send_items(&link, &shard, &wire).await {
+        Ok(()) => wire.finish().await,
+        Err(error) => tracing::debug!(%error, "answers cannot be sent"),
     }
     // Ends the receive that the reading task waits in, and tells the host.
-    let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+    wire.shut_down();
     link.give_up();
 }
 
-async fn send_items(link: &Rc<Link>, shard: &ShardContext, socket: &Rc<OwnedFd>) -> io::Result<()> {
+async fn send_items(link: &Rc<Link>, shard: &ShardContext, wire: &EitherWire) -> io::Result<()> {
     let mut batch = Vec::new();
     while link.wait_for_items().await {
         link.take_batch(&mut batch, SEND_ITEMS_MAX, SEND_BYTES);
         let is_last = batch.iter().any(|item| matches!(item, Item::Last(_)));
         let (data, held) = link.with_queue(|queue| gather(queue, &mut batch, &shard.pool));
-        let sent = shard.ring.send_all(socket, data).await;
+        let sent = wire.send_all(data).await;
         link.sent(held);
         sent?;
         if is_last {

@@ -29,6 +29,7 @@ use crate::call::Call;
 use crate::device::nvme_tcp::RemoteOptions;
 use crate::keeper::Keeper;
 use crate::shard::{Handle, ShardContext};
+use crate::tls::acceptor::PskAcceptor;
 
 /// I/O queues of a controller.
 const QUEUES_MAX: u16 = 128;
@@ -92,8 +93,10 @@ pub struct Subsystems {
     table: RwLock<BTreeMap<Nqn, Arc<Entry>>>,
     /// Counts changes, for the discovery log page.
     changes: AtomicU64,
-    /// None: no host has a key.
+    /// None: no host has a secret.
     authenticator: Option<Arc<Authenticator>>,
+    /// None: no host has a key of TLS.
+    tls: Option<Arc<PskAcceptor>>,
     /// Discovery controllers.
     pub(super) hearers: Hearers,
     /// Other targets that attaches name.
@@ -234,16 +237,32 @@ pub(super) struct Admitted {
 }
 
 impl Subsystems {
-    /// No subsystems yet, for hosts of which those with a key have to authenticate.
+    /// No subsystems yet, for hosts of which those with a secret have to authenticate, and those with a key to use TLS.
     ///
     /// # Errors
     /// [`SubsystemError::NoKeeper`].
     pub fn with_keys(keys: HostKeys) -> Result<Self, SubsystemError> {
-        if keys.hosts.is_empty() {
-            return Ok(Subsystems::default());
+        let no_keeper = |error: std::io::Error| SubsystemError::NoKeeper(error.kind());
+        let mut subsystems = Subsystems::default();
+        if !keys.tls.is_empty() {
+            let started = PskAcceptor::start(keys.tls.clone()).map_err(no_keeper)?;
+            subsystems.tls = Some(Arc::new(started));
         }
-        let started = Authenticator::start(keys).map_err(|error| SubsystemError::NoKeeper(error.kind()))?;
-        Ok(Subsystems { authenticator: Some(Arc::new(started)), ..Subsystems::default() })
+        if !keys.hosts.is_empty() {
+            let started = Authenticator::start(keys).map_err(no_keeper)?;
+            subsystems.authenticator = Some(Arc::new(started));
+        }
+        Ok(subsystems)
+    }
+
+    /// By what hosts use TLS; none: no host has a key.
+    pub(super) fn tls(&self) -> Option<&Arc<PskAcceptor>> {
+        self.tls.as_ref()
+    }
+
+    /// Whether a host has to use TLS.
+    pub(super) fn demands_tls(&self, host: &Nqn) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.demands_tls(host))
     }
 
     /// By what a host authenticates; none: it need not.
@@ -392,6 +411,7 @@ impl Subsystems {
 
     /// What a host may see that has connected to `address`.
     pub(super) fn discovery(&self, host: &Nqn, address: SocketAddr) -> DiscoveryLog {
+        let tls = self.demands_tls(host);
         let allowed = |(nqn, entry): (&Nqn, &Arc<Entry>)| {
             entry.with(|subsystem| subsystem.allows(host)).then(|| DiscoveryEntry {
                 subsystem_type: SubsystemType::Nvm,
@@ -399,7 +419,7 @@ impl Subsystems {
                 nqn: nqn.clone(),
                 address: address.ip().to_canonical(),
                 service: address.port(),
-                tls: false,
+                tls,
             })
         };
         let entries = self.table.read().iter().filter_map(allowed).collect();

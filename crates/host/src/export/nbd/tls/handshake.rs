@@ -9,31 +9,22 @@ use parking_lot::Mutex;
 use rustls::ServerConnection;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::super::negotiate::TlsMode;
+use super::TlsWire;
 use super::files::{Credentials, TlsError, TlsFiles};
-use super::wire::{RECEIVE_BYTES, TlsWire, feed};
 use crate::call::ShardGone;
 use crate::keeper::Keeper;
+use crate::tls::failures::Failures;
+use crate::tls::wire::{RECEIVE_BYTES, Records as _, SEND_BYTES};
 use crate::wire::{PlainWire, Wire as _};
-
-/// How often the log says that handshakes fail.
-const FAILURES_SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// With what clients may or must encrypt.
 pub struct Tls {
     mode: TlsMode,
     credentials: Arc<Mutex<Credentials>>,
     thread: Keeper,
-    failures: Mutex<Failures>,
-}
-
-/// Handshakes that failed. The log has a line in a while, not one for each.
-#[derive(Default)]
-struct Failures {
-    since_said: u64,
-    said: Option<Instant>,
+    failures: Failures,
 }
 
 impl Tls {
@@ -48,7 +39,7 @@ impl Tls {
             reason: error.to_string(),
             kind: error.kind(),
         })?;
-        Ok(Tls { mode, credentials, thread, failures: Mutex::default() })
+        Ok(Tls { mode, credentials, thread, failures: Failures::default() })
     }
 
     /// Whether clients may or must.
@@ -67,7 +58,7 @@ impl Tls {
         first: &[u8],
     ) -> io::Result<TlsWire> {
         let accepted = self.shake_hands(wire, pool, first.to_vec()).await;
-        accepted.inspect_err(|error| self.failures.lock().say(error))
+        accepted.inspect_err(|error| self.failures.say("a client", error))
     }
 
     async fn shake_hands(&self, wire: PlainWire, pool: &Arc<Pool>, first: Vec<u8>) -> io::Result<TlsWire> {
@@ -77,7 +68,7 @@ impl Tls {
         let mut received = first;
         loop {
             let advance = move || {
-                let taken = feed(&mut connection, &received);
+                let taken = connection.take_sealed(&received);
                 (connection, received, taken)
             };
             let taken;
@@ -85,6 +76,7 @@ impl Tls {
             send_queued(&wire, &mut connection).await?; // an alert, too
             received.drain(..taken?);
             if !connection.is_handshaking() {
+                connection.set_buffer_limit(Some(SEND_BYTES));
                 return Ok(TlsWire::new(wire, pool, connection, &received));
             }
             if received.is_empty() {
@@ -120,17 +112,6 @@ async fn receive(wire: &PlainWire, pool: &Arc<Pool>, received: &mut Vec<u8>) -> 
         count => {
             received.extend_from_slice(&buffer.bytes()[..count]);
             Ok(())
-        }
-    }
-}
-
-impl Failures {
-    fn say(&mut self, error: &io::Error) {
-        self.since_said += 1;
-        if self.said.is_none_or(|said| said.elapsed() >= FAILURES_SAID_EVERY) {
-            let clients = std::mem::take(&mut self.since_said);
-            self.said = Some(Instant::now());
-            tracing::warn!(clients, "a client could not be served over TLS: {error}");
         }
     }
 }

@@ -1,12 +1,11 @@
 //! A wire under TLS: what is sent is sealed into records, what is received is opened. The handshake is over.
 //!
 //! One task receives and one sends, and both need the connection's keys, which they borrow for as long as they compute. A record
-//! that the receiving side owes the client (an update of keys) goes with the next send, as TLS asks.
+//! that the receiving side owes the other end (an update of keys) goes with the next send, as TLS asks.
 
 use engine::buffer::{Buffer, Gather, Pool, Slice};
-use rustls::ServerConnection;
 use std::cell::RefCell;
-use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
+use std::io::{self, ErrorKind, IoSlice};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use std::sync::Arc;
 use crate::wire::{PlainWire, Wire};
 
 /// Sealed bytes asked for at once: several of the longest records.
-pub(super) const RECEIVE_BYTES: usize = 64 << 10;
+pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Plain bytes sealed for one send.
-const SEND_BYTES: usize = 128 << 10;
+pub(crate) const SEND_BYTES: usize = 128 << 10;
 
 /// Plain bytes of the longest record.
 const RECORD_BYTES: usize = 16 << 10;
@@ -28,21 +27,6 @@ const RECORD_OVERHEAD_BYTES: usize = 64;
 /// Slices handed over at once.
 const SLICES: usize = 64;
 
-/// A connection under TLS.
-#[derive(Clone)]
-pub(in super::super) struct TlsWire {
-    below: PlainWire,
-    pool: Arc<Pool>,
-    state: Rc<RefCell<State>>,
-}
-
-struct State {
-    connection: ServerConnection,
-    /// What was received: `sealed[range]` is not opened yet.
-    sealed: Buffer,
-    range: Range<usize>,
-}
-
 /// What a receive finds without waiting.
 enum Opened {
     /// Plain bytes; 0 is the end of the stream.
@@ -51,34 +35,59 @@ enum Opened {
     Nothing,
 }
 
-/// Opens what `sealed` begins with, until there are plain bytes or nothing is left of it. Returns how much was taken.
-///
-/// # Errors
-/// What came is no record of this connection. What the client is told about it is queued.
-pub(super) fn feed(connection: &mut ServerConnection, mut sealed: &[u8]) -> io::Result<usize> {
-    let bytes = sealed.len();
-    while !sealed.is_empty() {
-        if connection.read_tls(&mut sealed)? == 0 {
-            return Ok(bytes); // after the client's goodbye nothing counts
-        }
-        let state = connection.process_new_packets();
-        let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-        if state.plaintext_bytes_to_read() > 0 {
-            break;
-        }
-    }
-    Ok(bytes - sealed.len())
+/// A connection of a library that does no I/O: sealed bytes go in and out, and so do plain ones.
+pub(crate) trait Records: 'static {
+    /// Takes of the sealed bytes that were received, until there are plain ones to read or all is taken. Returns how much was.
+    ///
+    /// # Errors
+    /// They are no records of this connection. What the other end is told about it is to be sent.
+    fn take_sealed(&mut self, sealed: &[u8]) -> io::Result<usize>;
+
+    /// No more sealed bytes come.
+    fn end_sealed(&mut self) -> io::Result<()>;
+
+    /// Gives plain bytes; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock`: sealed bytes have to come first. `UnexpectedEof`: the stream ended without a goodbye.
+    fn read_plain(&mut self, plain: &mut [u8]) -> io::Result<usize>;
+
+    /// Takes of the plain bytes, at most `limit`. Returns how many.
+    fn write_plain(&mut self, plain: &[IoSlice<'_>], limit: usize) -> io::Result<usize>;
+
+    /// Gives sealed bytes that are to be sent, as many as there are and fit. Returns how many.
+    fn give_sealed(&mut self, sealed: &mut [u8]) -> io::Result<usize>;
+
+    /// Nothing more will be sent.
+    fn say_goodbye(&mut self);
+
+    /// Version and cipher, for the log.
+    fn describe(&self) -> String;
 }
 
-impl TlsWire {
+/// A connection under TLS.
+pub(crate) struct TlsWire<C> {
+    below: PlainWire,
+    pool: Arc<Pool>,
+    state: Rc<RefCell<State<C>>>,
+}
+
+impl<C> Clone for TlsWire<C> {
+    fn clone(&self) -> Self {
+        TlsWire { below: self.below.clone(), pool: Arc::clone(&self.pool), state: Rc::clone(&self.state) }
+    }
+}
+
+struct State<C> {
+    connection: C,
+    /// What was received: `sealed[range]` is not opened yet.
+    sealed: Buffer,
+    range: Range<usize>,
+}
+
+impl<C: Records> TlsWire<C> {
     /// Goes on after the handshake; `received` came behind it.
-    pub fn new(
-        below: PlainWire,
-        pool: &Arc<Pool>,
-        mut connection: ServerConnection,
-        received: &[u8],
-    ) -> Self {
-        connection.set_buffer_limit(Some(SEND_BYTES));
+    pub fn new(below: PlainWire, pool: &Arc<Pool>, connection: C, received: &[u8]) -> Self {
         let mut sealed = pool.take(RECEIVE_BYTES);
         sealed.bytes_mut()[..received.len()].copy_from_slice(received);
         let state = State { connection, sealed, range: 0..received.len() };
@@ -87,9 +96,7 @@ impl TlsWire {
 
     /// Version and cipher, for the log.
     pub fn describe(&self) -> String {
-        let connection = &self.state.borrow().connection;
-        let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
-        format!("{:?} {suite:?}", connection.protocol_version())
+        self.state.borrow().connection.describe()
     }
 
     async fn receive_more(&self) -> io::Result<()> {
@@ -99,12 +106,12 @@ impl TlsWire {
         state.sealed = sealed;
         state.range = 0..received?;
         if state.range.is_empty() {
-            state.connection.read_tls(&mut io::empty())?; // the end
+            state.connection.end_sealed()?;
         }
         Ok(())
     }
 
-    /// Seals what comes next of `data`, as much as goes into one send; without, what the connection owes the client.
+    /// Seals what comes next of `data`, as much as goes into one send; without, what the connection owes the other end.
     fn seal(&self, data: &Gather, next: &mut Place) -> io::Result<Gather> {
         let State { connection, .. } = &mut *self.state.borrow_mut();
         let plain = SEND_BYTES.min(data.len() - next.done);
@@ -113,30 +120,26 @@ impl TlsWire {
         if plain > 0 {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = next.fill(data.slices(), &mut slices);
-            next.advance(data.slices(), connection.writer().write_vectored(&slices[..count])?);
-        } // else there may be an alert: after an error there is no writer
-        let mut room = output.bytes_mut();
-        let all = room.len();
-        while connection.wants_write() && !room.is_empty() {
-            connection.write_tls(&mut room)?;
-        }
-        let sealed = all - room.len();
+            next.advance(data.slices(), connection.write_plain(&slices[..count], plain)?);
+        } // else there may be an alert: after an error nothing can be written
+        let sealed = connection.give_sealed(output.bytes_mut())?;
         Ok(output.freeze().part(0, sealed).into())
     }
 }
 
-impl State {
+impl<C: Records> State<C> {
     /// Fills `plain` from what is here.
     fn open(&mut self, plain: &mut [u8]) -> io::Result<Opened> {
         let mut done = 0;
         while done < plain.len() {
-            match self.connection.reader().read(&mut plain[done..]) {
+            match self.connection.read_plain(&mut plain[done..]) {
                 Ok(0) => return Ok(Opened::Bytes(done)),
                 Ok(count) => done += count,
-                // Without a goodbye, as of a client that was killed: the stream ends where requests may end, or in the middle of one.
+                // Without a goodbye, as of a process that was killed: the stream ends where requests may end, or in the middle of one.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Opened::Bytes(done)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock && !self.range.is_empty() => {
-                    self.range.start += feed(&mut self.connection, &self.sealed.bytes()[self.range.clone()])?;
+                    self.range.start +=
+                        self.connection.take_sealed(&self.sealed.bytes()[self.range.clone()])?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock && done == 0 => {
                     return Ok(Opened::Nothing);
@@ -149,7 +152,7 @@ impl State {
     }
 }
 
-impl Wire for TlsWire {
+impl<C: Records> Wire for TlsWire<C> {
     async fn recv(&self, mut buffer: Buffer, range: Range<usize>) -> (Buffer, io::Result<usize>) {
         loop {
             let opened = self.state.borrow_mut().open(&mut buffer.bytes_mut()[range.clone()]);
@@ -190,8 +193,8 @@ impl Wire for TlsWire {
     }
 
     async fn finish(&self) {
-        self.state.borrow_mut().connection.send_close_notify();
-        // A client that is gone needs no goodbye.
+        self.state.borrow_mut().connection.say_goodbye();
+        // One that is gone needs no goodbye.
         let _ = self.send_all(Gather::new()).await;
     }
 
