@@ -1,5 +1,6 @@
 //! Members on other machines: how this process reaches them, set once by the command line.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,8 +8,10 @@ use std::time::Duration;
 use host::device::OpenErrorKind;
 use host::device::nvme_tcp::{Attached, RemoteAddress, RemoteOptions, look_at, open_error};
 use nvme_tcp::HashFunction;
+use nvme_tcp::KeyTextError;
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
+use nvme_tcp::psk::ConfiguredPsk;
 
 use crate::control::state_folder;
 use crate::exit::ExitKind;
@@ -17,6 +20,9 @@ use crate::remote_arguments::RemoteArguments;
 
 /// Where a Linux host has its name.
 const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
+
+/// The bits of a file's mode that let any user read it.
+const OTHERS_READ: u32 = 0o004;
 
 static OPTIONS: OnceLock<RemoteOptions> = OnceLock::new();
 
@@ -33,6 +39,7 @@ pub fn set(arguments: &RemoteArguments) -> Result<(), Failure> {
         data_digest: arguments.data_digest,
         secret: arguments.dhchap_secret.as_deref().map(read_secret).transpose()?,
         target_secret: arguments.dhchap_ctrl_secret.as_deref().map(read_secret).transpose()?,
+        tls_key: arguments.tls_secret.as_deref().map(read_tls_key).transpose()?,
         take_over: arguments.take_over,
         unfenced: arguments.unfenced,
         ..defaults
@@ -49,10 +56,15 @@ pub fn options() -> &'static RemoteOptions {
 /// How a target reaches the targets that its hosts name to it.
 ///
 /// # Errors
-/// A secret that cannot be read, or is none.
-pub fn peer_options(host_nqn: Option<&Nqn>, secret: Option<&Path>) -> Result<RemoteOptions, Failure> {
+/// A secret or key that cannot be read, or is none.
+pub fn peer_options(
+    host_nqn: Option<&Nqn>,
+    secret: Option<&Path>,
+    tls_key: Option<&Path>,
+) -> Result<RemoteOptions, Failure> {
     let secret = secret.map(read_secret).transpose()?;
-    Ok(RemoteOptions { secret, ..options_of_this_host(host_nqn) })
+    let tls_key = tls_key.map(read_tls_key).transpose()?;
+    Ok(RemoteOptions { secret, tls_key, ..options_of_this_host(host_nqn) })
 }
 
 /// Attaches the members on other machines that are named, before their superblocks are read: only under the reservation are
@@ -135,12 +147,47 @@ fn options_of_this_host(wanted: Option<&Nqn>) -> RemoteOptions {
     RemoteOptions { locks, ..RemoteOptions::new(nqn, half) }
 }
 
-fn read_secret(path: &Path) -> Result<Secret, Failure> {
+/// Reads the secret of DH-HMAC-CHAP in a file.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn read_secret(path: &Path) -> Result<Secret, Failure> {
+    read_private(
+        path,
+        "secret of DH-HMAC-CHAP",
+        "nvme gen-dhchap-key makes one, which begins with DHHC-1",
+        Secret::parse,
+    )
+}
+
+/// Reads the key of TLS in a file.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn read_tls_key(path: &Path) -> Result<ConfiguredPsk, Failure> {
+    read_private(
+        path,
+        "key of TLS",
+        "nvme gen-tls-key makes one, which begins with NVMeTLSkey-1",
+        ConfiguredPsk::parse,
+    )
+}
+
+/// Reads a file that no user but its owner should.
+fn read_private<S>(
+    path: &Path,
+    what: &str,
+    help: &str,
+    parse: fn(&str) -> Result<S, KeyTextError>,
+) -> Result<S, Failure> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::from_io("read the secret in", path, &error))?;
-    Secret::parse(text.trim()).map_err(|error| {
-        let message = format!("{}: no secret of DH-HMAC-CHAP: {error}", path.display());
-        Failure::new(ExitKind::Usage, message).help("nvme gen-dhchap-key makes one, which begins with DHHC-1")
+        .map_err(|error| Failure::from_io(&format!("read the {what} in"), path, &error))?;
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & OTHERS_READ != 0) {
+        let path = path.display();
+        tracing::warn!("{path}: every user of this machine can read this {what}; chmod 600 {path}");
+    }
+    parse(text.trim()).map_err(|error| {
+        Failure::new(ExitKind::Usage, format!("{}: no {what}: {error}", path.display())).help(help)
     })
 }
 

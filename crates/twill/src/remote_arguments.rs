@@ -27,6 +27,9 @@ pub struct RemoteArguments {
     /// File with the secret that the targets have to prove they know.
     #[arg(long, value_name = "FILE", requires = "dhchap_secret", hide_short_help = true)]
     pub dhchap_ctrl_secret: Option<PathBuf>,
+    /// File with the key of TLS that this host shares with the targets (NVMeTLSkey-1:…): nothing is sent to a target without it.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub tls_secret: Option<PathBuf>,
     /// Ask for digests of headers.
     #[arg(long, hide_short_help = true)]
     pub hdr_digest: bool,

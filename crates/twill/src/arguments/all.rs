@@ -18,6 +18,7 @@ pub struct AllArguments {
     #[arg(
         long,
         conflicts_with_all = ["all", "daemon", "pid_file", "log", "poll", "take_over", "unfenced", "hostnqn", "dhchap_secret",
+            "tls_secret",
             "hdr_digest", "data_digest", "member_time_limit", "keep_alive_tmo"]
     )]
     pub join: bool,

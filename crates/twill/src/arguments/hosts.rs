@@ -4,8 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use nvme_tcp::KeyTextError;
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
+use nvme_tcp::psk::ConfiguredPsk;
 
 use crate::remote_arguments::nqn;
 
@@ -21,22 +23,22 @@ pub struct NamedFile {
     pub nqn: Option<Nqn>,
 }
 
-/// A secret of DH-HMAC-CHAP on the command line.
+/// A secret on the command line: of DH-HMAC-CHAP, or a key of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretSource {
+pub enum SecretSource<S = Secret> {
     /// Itself.
-    Text(Secret),
+    Text(S),
     /// A file that holds it.
     File(PathBuf),
 }
 
 /// The secret of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostSecret {
+pub struct HostSecret<S = Secret> {
     /// Which host.
     pub host: Nqn,
     /// Where its secret is.
-    pub secret: SecretSource,
+    pub secret: SecretSource<S>,
 }
 
 /// Which NVMe/TCP hosts may connect, and how.
@@ -55,8 +57,12 @@ pub struct HostArguments {
     /// The secret by which this end proves itself to hosts that ask for it, or a file with it.
     #[arg(long, value_name = "SECRET|FILE", requires = "dhchap_key", value_parser = secret)]
     pub dhchap_ctrl_key: Option<SecretSource>,
-    /// Listen for NVMe/TCP hosts also at addresses that other machines reach, although nothing on the way is encrypted, and
-    /// hosts without --dhchap-key prove nothing.
+    /// A host that may connect over TLS 1.3 with this key, NVMeTLSkey-1:… as nvme gen-tls-key makes it, or a file with it, and
+    /// in no other way; may be repeated. Prefer a file: every user of this machine sees a command line.
+    #[arg(long, value_name = "NQN=KEY|FILE", value_parser = host_tls_key)]
+    pub tls_key: Vec<HostSecret<ConfiguredPsk>>,
+    /// Listen for NVMe/TCP hosts also at addresses that other machines reach, although of hosts without --tls-key nothing is
+    /// encrypted, and those without --dhchap-key or --tls-key prove nothing.
     #[arg(long)]
     pub insecure: bool,
     /// Refuse NVMe/TCP hosts that connect without digests of headers and data.
@@ -68,14 +74,21 @@ pub struct HostArguments {
     pub reservations_new: bool,
 }
 
+impl<S> SecretSource<S> {
+    fn file(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            SecretSource::File(path) => Some(path),
+            SecretSource::Text(_) => None,
+        }
+    }
+}
+
 impl HostArguments {
     /// Files that are named here.
     pub fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let secrets = self.dhchap_key.iter_mut().map(|key| &mut key.secret);
-        secrets.chain(&mut self.dhchap_ctrl_key).filter_map(|secret| match secret {
-            SecretSource::File(path) => Some(path),
-            SecretSource::Text(_) => None,
-        })
+        let secrets = secrets.chain(&mut self.dhchap_ctrl_key).filter_map(SecretSource::file);
+        secrets.chain(self.tls_key.iter_mut().filter_map(|key| key.secret.file()))
     }
 }
 
@@ -114,6 +127,9 @@ pub struct TargetArguments {
     /// File with the secret by which this target proves its name to other targets (DH-HMAC-CHAP).
     #[arg(long, value_name = "FILE")]
     pub peer_dhchap_secret: Option<PathBuf>,
+    /// File with the key of TLS by which this target connects to other targets.
+    #[arg(long, value_name = "FILE")]
+    pub peer_tls_secret: Option<PathBuf>,
     /// No host may write.
     #[arg(long)]
     pub read_only: bool,
@@ -148,15 +164,33 @@ fn parse_served(text: &str) -> Result<NamedFile, String> {
 fn host_secret(words: &str) -> Result<HostSecret, String> {
     let form = "it is NQN=SECRET or NQN=FILE, like nqn.2026-11.example:host0=DHHC-1:…";
     let (host, rest) = words.split_once('=').ok_or(form)?;
-    Ok(HostSecret { host: nqn(host).map_err(|error| format!("the name: {error}"))?, secret: secret(rest)? })
+    Ok(HostSecret { host: host_name(host)?, secret: secret(rest)? })
+}
+
+fn host_tls_key(words: &str) -> Result<HostSecret<ConfiguredPsk>, String> {
+    let form = "it is NQN=KEY or NQN=FILE, like nqn.2026-11.example:host0=NVMeTLSkey-1:…";
+    let (host, rest) = words.split_once('=').ok_or(form)?;
+    Ok(HostSecret { host: host_name(host)?, secret: source(rest, "NVMeTLSkey-1", ConfiguredPsk::parse)? })
+}
+
+fn host_name(words: &str) -> Result<Nqn, String> {
+    nqn(words).map_err(|error| format!("the name: {error}"))
+}
+
+fn secret(words: &str) -> Result<SecretSource, String> {
+    source(words, "DHHC-1", Secret::parse)
 }
 
 /// A word that begins as a secret does is one, and never a file whose name a message would print.
-fn secret(words: &str) -> Result<SecretSource, String> {
+fn source<S>(
+    words: &str,
+    beginning: &str,
+    parse: fn(&str) -> Result<S, KeyTextError>,
+) -> Result<SecretSource<S>, String> {
     match words {
         "" => Err("there is no secret".to_owned()),
-        words if words.starts_with("DHHC-1") => {
-            Secret::parse(words).map(SecretSource::Text).map_err(|error| format!("the secret: {error}"))
+        words if words.starts_with(beginning) => {
+            parse(words).map(SecretSource::Text).map_err(|error| format!("the secret: {error}"))
         }
         path => Ok(SecretSource::File(path.into())),
     }
@@ -216,5 +250,18 @@ mod tests {
         }
         let message = host_secret(&format!("nqn.2026-11.test:a={}", &TEXT[..40])).expect_err("cut short");
         assert!(!message.contains("AQID"), "{message}");
+    }
+
+    #[test]
+    fn a_key_of_tls_is_itself_or_in_a_file_and_a_wrong_one_is_in_no_message() {
+        const TEXT: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+        let given = host_tls_key(&format!("nqn.2026-11.test:a={TEXT}")).expect("a key");
+        assert_eq!(given.secret, SecretSource::Text(ConfiguredPsk::parse(TEXT).expect("a key")));
+        let in_file = host_tls_key("nqn.2026-11.test:a=/etc/key").expect("a file");
+        assert_eq!(in_file.secret, SecretSource::File("/etc/key".into()));
+        assert!(host_tls_key("nqn.2026-11.test:a=").is_err() && host_tls_key("/etc/key").is_err());
+        let wrong = TEXT.replace("VRLb", "WRLb");
+        let message = host_tls_key(&format!("nqn.2026-11.test:a={wrong}")).expect_err("its CRC is wrong");
+        assert!(!message.contains("tnN9"), "{message}");
     }
 }

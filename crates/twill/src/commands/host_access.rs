@@ -1,21 +1,19 @@
 //! Which NVMe/TCP hosts may connect, from the command line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 
 use host::export::nvme_tcp::HostKeys;
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
+use nvme_tcp::psk::ConfiguredPsk;
 use nvme_tcp::subsystem::AllowList;
 
 use crate::arguments::{HostArguments, HostSecret, SecretSource};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::remote;
 use crate::serving::hosts::HostAccess;
-
-/// The bits of a file's mode that let any user read it.
-const OTHERS_READ: u32 = 0o004;
 
 /// Who may connect at these addresses. `peers` may connect as other targets, and are hosts only if they are named as such.
 ///
@@ -37,38 +35,47 @@ pub fn host_access(
 }
 
 fn keys(arguments: &HostArguments) -> Result<HostKeys, Failure> {
-    let mut keys = HostKeys::default();
-    for HostSecret { host, secret } in &arguments.dhchap_key {
-        if keys.hosts.insert(host.clone(), read_secret(secret)?).is_some() {
-            let message = format!("{host} has two secrets: --dhchap-key names it twice");
-            return Err(Failure::new(ExitKind::Usage, message));
+    let (secrets, keys) = (&arguments.dhchap_key, &arguments.tls_key);
+    Ok(HostKeys {
+        hosts: by_host(secrets, "secrets: --dhchap-key", read_secret)?,
+        controller: arguments.dhchap_ctrl_key.as_ref().map(read_secret).transpose()?,
+        tls: by_host(keys, "keys: --tls-key", read_tls_key)?,
+    })
+}
+
+fn by_host<S>(
+    named: &[HostSecret<S>],
+    what: &str,
+    read: fn(&SecretSource<S>) -> Result<S, Failure>,
+) -> Result<BTreeMap<Nqn, S>, Failure> {
+    let mut secrets = BTreeMap::new();
+    for HostSecret { host, secret } in named {
+        if secrets.insert(host.clone(), read(secret)?).is_some() {
+            return Err(Failure::new(ExitKind::Usage, format!("{host} has two {what} names it twice")));
         }
     }
-    keys.controller = arguments.dhchap_ctrl_key.as_ref().map(read_secret).transpose()?;
-    Ok(keys)
+    Ok(secrets)
 }
 
 fn read_secret(source: &SecretSource) -> Result<Secret, Failure> {
-    let path = match source {
-        SecretSource::Text(secret) => return Ok(secret.clone()),
-        SecretSource::File(path) => path,
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::from_io("read", path, &error))?;
-    if std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & OTHERS_READ != 0) {
-        let path = path.display();
-        tracing::warn!("{path}: every user of this machine can read this secret; chmod 600 {path}");
+    match source {
+        SecretSource::Text(secret) => Ok(secret.clone()),
+        SecretSource::File(path) => remote::read_secret(path),
     }
-    Secret::parse(text.trim()).map_err(|error| {
-        let message = format!("{}: it is no secret of DH-HMAC-CHAP: {error}", path.display());
-        Failure::new(ExitKind::Usage, message).help("nvme gen-dhchap-key makes one")
-    })
+}
+
+fn read_tls_key(source: &SecretSource<ConfiguredPsk>) -> Result<ConfiguredPsk, Failure> {
+    match source {
+        SecretSource::Text(key) => Ok(key.clone()),
+        SecretSource::File(path) => remote::read_tls_key(path),
+    }
 }
 
 fn allow_list(arguments: &HostArguments, peers: &[Nqn], keys: &HostKeys) -> Result<AllowList, Failure> {
     if arguments.allow_any {
         return Ok(AllowList::Any);
     }
-    let keyed = keys.hosts.keys().filter(|host| !peers.contains(host));
+    let keyed = keys.hosts.keys().chain(keys.tls.keys()).filter(|host| !peers.contains(host));
     let named: BTreeSet<_> = arguments.allow_host.iter().chain(keyed).cloned().collect();
     if named.is_empty() {
         let message = "no NVMe/TCP host may connect: none is named";
@@ -78,14 +85,15 @@ fn allow_list(arguments: &HostArguments, peers: &[Nqn], keys: &HostKeys) -> Resu
     Ok(AllowList::Named(named))
 }
 
-/// Plain TCP goes beyond this machine only if every host and peer authenticates, or if that was asked for by name.
+/// A server is reached from beyond this machine only if every host and peer uses TLS or authenticates, or if that was asked for
+/// by name.
 fn check_addresses(
     arguments: &HostArguments,
     peers: &[Nqn],
     keys: &HostKeys,
     listen: &[SocketAddr],
 ) -> Result<(), Failure> {
-    let is_keyed = |host: &Nqn| keys.hosts.contains_key(host);
+    let is_keyed = |host: &Nqn| keys.hosts.contains_key(host) || keys.tls.contains_key(host);
     let all_prove = !arguments.allow_any && arguments.allow_host.iter().chain(peers).all(is_keyed);
     let beyond = listen.iter().find(|address| !address.ip().is_loopback());
     match beyond {
@@ -93,7 +101,7 @@ fn check_addresses(
             let message = format!(
                 "{address} is reached by other machines: anybody on the way reads and changes what is sent, and any machine may call itself by an allowed name"
             );
-            let help = "--dhchap-key for every host that may connect makes it prove its name; --insecure serves there as it is";
+            let help = "--tls-key for every host that may connect has it encrypt, --dhchap-key has it prove its name; --insecure serves there as it is";
             Err(Failure::new(ExitKind::Usage, message).help(help))
         }
         _ => Ok(()),
@@ -114,6 +122,11 @@ mod tests {
     fn keyed(name: &str) -> HostSecret {
         let secret = Secret::parse(TEXT).expect("a secret");
         HostSecret { host: host(name), secret: SecretSource::Text(secret) }
+    }
+
+    fn tls_keyed(name: &str) -> HostSecret<ConfiguredPsk> {
+        let key = ConfiguredPsk::new(None, &[7; 32]).expect("a key");
+        HostSecret { host: host(name), secret: SecretSource::Text(key) }
     }
 
     fn kind(arguments: &HostArguments, listen: &str) -> Result<AllowList, ExitKind> {
@@ -141,7 +154,14 @@ mod tests {
         let any = HostArguments { allow_any: true, dhchap_key: vec![keyed("a")], ..nothing };
         assert_eq!(kind(&any, BEYOND), Err(ExitKind::Usage));
         assert_eq!(kind(&any, HERE), Ok(AllowList::Any));
-        let twice = HostArguments { dhchap_key: vec![keyed("a"), keyed("a")], ..a };
+        let twice = HostArguments { dhchap_key: vec![keyed("a"), keyed("a")], ..a.clone() };
+        assert_eq!(kind(&twice, HERE), Err(ExitKind::Usage));
+        let b_encrypts = HostArguments { tls_key: vec![tls_keyed("b")], ..a.clone() };
+        assert_eq!(kind(&b_encrypts, HERE), Ok(named(&["a", "b"])));
+        assert_eq!(kind(&b_encrypts, BEYOND), Err(ExitKind::Usage), "a does not");
+        let one_each = HostArguments { dhchap_key: vec![keyed("a")], ..b_encrypts };
+        assert_eq!(kind(&one_each, BEYOND), Ok(named(&["a", "b"])));
+        let twice = HostArguments { tls_key: vec![tls_keyed("a"), tls_keyed("a")], ..a };
         assert_eq!(kind(&twice, HERE), Err(ExitKind::Usage));
     }
 

@@ -107,6 +107,7 @@ fn add_all(
     subsystems.connect_peers(remote::peer_options(
         arguments.peer_hostnqn.as_ref(),
         arguments.peer_dhchap_secret.as_deref(),
+        arguments.peer_tls_secret.as_deref(),
     )?);
     let peers = (!arguments.read_only).then(|| peers(arguments));
     let mut announced = Vec::new();

@@ -27,6 +27,7 @@ mod proxy;
 mod rate;
 mod refusals;
 mod remote;
+mod remote_tls;
 mod replacing;
 mod scrub;
 mod serve;

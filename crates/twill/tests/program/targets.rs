@@ -19,6 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Target<'a> {
     world: &'a World,
     files: Vec<String>,
+    /// Which hosts may connect, and how.
+    access: Vec<String>,
     pub port: u16,
     /// The link to it, if a test cuts that.
     link: Option<Proxy>,
@@ -33,12 +35,18 @@ impl<'a> Target<'a> {
 
     /// The same with files of this size.
     pub fn of(world: &'a World, files: &[&str], bytes: u64) -> Self {
+        Self::with_access(world, files, bytes, &["--allow-any"])
+    }
+
+    /// The same for hosts that these arguments let in.
+    pub fn with_access(world: &'a World, files: &[&str], bytes: u64, access: &[&str]) -> Self {
         for file in files {
             world.member(file, bytes);
         }
-        let files: Vec<String> = files.iter().map(ToString::to_string).collect();
-        let (process, port) = Target::spawn(world, &files, 0);
-        Target { world, files, port, link: None, process }
+        let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<String>>();
+        let (files, access) = (owned(files), owned(access));
+        let (process, port) = Target::spawn(world, &files, &access, 0);
+        Target { world, files, access, port, link: None, process }
     }
 
     /// The same behind a link that can be cut.
@@ -48,14 +56,15 @@ impl<'a> Target<'a> {
         target
     }
 
-    fn spawn(world: &World, files: &[String], port: u16) -> (Child, u16) {
+    fn spawn(world: &World, files: &[String], access: &[String], port: u16) -> (Child, u16) {
         let served: Vec<String> =
             files.iter().map(|file| format!("{file}=nqn.2026-11.test:{file}")).collect();
         let log = File::options().create(true).append(true).open(world.path("target.log")).expect("a log");
         let mut process = world
             .command()
-            .args(["target", "--reservations-new", "--allow-any", "--shards", "1", "--json", "--listen"])
+            .args(["target", "--reservations-new", "--shards", "1", "--json", "--listen"])
             .arg(format!("127.0.0.1:{port}"))
+            .args(access)
             .args(served)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -108,7 +117,7 @@ impl<'a> Target<'a> {
             assert!(start.elapsed() < PATIENCE, "the killed target still holds its files");
             std::thread::sleep(Duration::from_millis(20));
         }
-        (self.process, _) = Target::spawn(self.world, &self.files, self.port);
+        (self.process, _) = Target::spawn(self.world, &self.files, &self.access, self.port);
     }
 }
 
