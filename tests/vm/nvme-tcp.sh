@@ -8,48 +8,11 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 command -v nvme >/dev/null || skip "nvme-cli is not installed"
-PORT=4420
-HOST=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
-HOST_ID=11111111-2222-3333-4444-555555555555
-SUBSYSTEM=nqn.2026-11.test:drive
-target=
-
-start_target() { # ARGUMENT…: serves /dev/ram0 and /dev/ram1 as namespaces 1 and 2
-    TWILL_STATE_DIR=$scratch/state "$TWILL" target --reservations-new --listen 127.0.0.1:$PORT "$@" /dev/ram0=$SUBSYSTEM /dev/ram1=$SUBSYSTEM \
-        >"$scratch/target" 2>>"$scratch/target.log" & target=$!
-    wait_for "the target" grep -qs listening "$scratch/target"
-}
-stop_target() {
-    kill "$target"
-    wait "$target" || die "the target: $(cat "$scratch/target.log")"
-}
-
-host() { # COMMAND OPTION…: nvme-cli as this host
-    local command=$1; shift
-    nvme "$command" -t tcp -a 127.0.0.1 -s $PORT --hostnqn $HOST --hostid $HOST_ID "$@"
-}
-connect() { # OPTION…: connects, and sets $device to namespace 1
-    host connect -n $SUBSYSTEM --nr-io-queues 2 "$@" >"$scratch/connect" 2>&1 || die "connect: $(cat "$scratch/connect"; dmesg | tail -n 5)"
-    wait_for "namespace 1" find_device
-}
-find_device() {
-    local one
-    for one in /sys/class/nvme-subsystem/*/subsysnqn; do
-        [[ -e $one && $(<"$one") == "$SUBSYSTEM" ]] || continue
-        # Linux numbers disks as it finds them: the one with a 1 may be namespace 2.
-        for one in "${one%/*}"/nvme*n*; do
-            device=/dev/${one##*/}
-            [[ -b $device && $(<"$one/nsid") == 1 ]] && return 0
-        done
-    done
-    return 1
-}
-disconnect() { nvme disconnect -n $SUBSYSTEM >/dev/null || die "nvme disconnect"; }
+. "$(dirname "${BASH_SOURCE[0]}")/nvme-host.sh"
 
 serve_array() { # OPTION…: serves the members to NVMe/TCP hosts
     TWILL_STATE_DIR=$scratch/state start_server array_answers --nvme-tcp 127.0.0.1 --nvme-nqn $SUBSYSTEM --reservations-new "$@" "${members[@]}"
 }
-array_answers() { [[ -S $control ]] && "$TWILL" status --control "$control" >"$scratch/status" 2>/dev/null; }
 connected_array() { # COUNT OPTION…: an array of ram drives, and the host is connected to it with these options
     ram_members "$1"
     create 5 "${members[@]}"
@@ -237,9 +200,6 @@ is_held_by() { # KEY TYPE
     [[ $(report | jq "[.rtype, .regctl, (.regctlext // .regctl_ext // .registrants)[0].rkey] | @csv" -r) == "$2,1,$1" ]]
 }
 
-connects() { # OPTION…: tries once
-    host connect -n $SUBSYSTEM --nr-io-queues 1 --ctrl-loss-tmo 0 "$@" >"$scratch/connect" 2>&1
-}
 authenticated() { # right, wrong and missing secrets, of the host and of the target
     local secret other own
     secret=$(nvme gen-dhchap-key --hmac=1 --nqn $HOST) other=$(nvme gen-dhchap-key --hmac=1 --nqn $HOST)
