@@ -1,4 +1,4 @@
-//! What one operation costs: `cargo bench -p host --bench devices [-- SECONDS [FILE...]]`.
+//! What one operation costs: `cargo bench -p twill-host --bench devices [-- SECONDS [FILE...]]`.
 //!
 //! Nanoseconds are those in which the thread ran, so that other work on the machine does not count; IOPS are by the clock.
 //! Memory members at queue depth 32, beside the plain copies that they make; random 4 KiB reads and writes of files.

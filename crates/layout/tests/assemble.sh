@@ -1,6 +1,6 @@
 #!/bin/bash
 # Shows arrays that Twill made to the kernel's md: assemble, compare the size, write, stop, assemble again.
-#   cargo run -p layout --example new_array DIR && assemble.sh DIR
+#   cargo run -p twill-layout --example new_array DIR && assemble.sh DIR
 # Run as root where make_data.py runs. It works on copies and prints a line for each array.
 set -euo pipefail
 work=$(mktemp -d)

@@ -314,7 +314,7 @@ fn print_failure(kind: Kind, failure: &Failure, options: &Options) {
     println!("seed {seed} FAILED: {what}\n  array: {scenario}\n  the last of what happened:");
     failure.tail.iter().for_each(|line| println!("  {line}"));
     println!(
-        "seed {seed} FAILED: {what}\nreplay: cargo run --release -p sim -- --only {} --seed {seed}{words} --verbose",
+        "seed {seed} FAILED: {what}\nreplay: cargo run --release -p twill-sim -- --only {} --seed {seed}{words} --verbose",
         kind.name()
     );
 }

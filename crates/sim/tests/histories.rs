@@ -7,7 +7,7 @@ use sim::{Options, run};
 fn finds_nothing(seed: u64, level: Option<Level>) {
     if let Err(failure) = run(seed, &Options { tail: 60, level, ..Options::default() }) {
         panic!(
-            "seed {seed} of {level:?}: {}\n{}\n{}\nreplay: cargo run --release -p sim -- --seed {seed} --verbose",
+            "seed {seed} of {level:?}: {}\n{}\n{}\nreplay: cargo run --release -p twill-sim -- --seed {seed} --verbose",
             failure.what,
             failure.scenario,
             failure.tail.join("\n")

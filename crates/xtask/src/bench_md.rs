@@ -56,7 +56,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
 fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let twill = machine::program(root, arguments.twill.as_deref())?;
     let null_device =
-        machine::build(root, &["--package", "host", "--example", "ublk-null"], "examples/ublk-null")?;
+        machine::build(root, &["--package", "twill-host", "--example", "ublk-null"], "examples/ublk-null")?;
     let seconds = arguments.seconds.unwrap_or(if arguments.quick { 1 } else { 3 });
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
     let mut report = Report { seconds, rounds, ..Report::default() };

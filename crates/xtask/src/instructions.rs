@@ -153,7 +153,7 @@ fn build(root: &Path) -> Result<PathBuf> {
         "build",
         "--quiet",
         "--package",
-        "bench",
+        "twill-bench",
         "--example",
         PROGRAM,
         "--release",

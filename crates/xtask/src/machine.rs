@@ -25,7 +25,7 @@ pub fn program(root: &Path, path: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = path {
         return path.canonicalize().with_context(|| format!("--twill {}", path.display()));
     }
-    build(root, &["--package", "twill"], "twill")
+    build(root, &["--package", "twill-raid"], "twill")
 }
 
 /// Builds with these words of `cargo build --release`; the path of what comes out, below target/release.

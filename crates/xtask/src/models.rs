@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 
 /// Crates with models.
-const CRATES: &[&str] = &["engine"];
+const CRATES: &[&str] = &["twill-engine"];
 
 /// What `cargo xtask models` was asked to do.
 #[derive(clap::Args)]

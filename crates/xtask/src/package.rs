@@ -27,7 +27,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let tools = target.join("tools");
     find_cargo_deb(&tools)?;
     let mut build = cargo(root);
-    build.args(["build", "--package", "twill", "--profile", &arguments.profile]);
+    build.args(["build", "--package", "twill-raid", "--profile", &arguments.profile]);
     if arguments.profile != "dev" {
         build.arg("--no-default-features"); // for operators; a trial has what the tests have built
     }
@@ -35,7 +35,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let folder = if arguments.profile == "dev" { "debug" } else { &arguments.profile };
     describe(&target.join(folder).join("twill"), &root.join("target/package"))?;
     let mut deb = cargo(root);
-    deb.args(["deb", "--quiet", "--package", "twill", "--no-build", "--profile", &arguments.profile]);
+    deb.args(["deb", "--quiet", "--package", "twill-raid", "--no-build", "--profile", &arguments.profile]);
     if let Some(output) = &arguments.output {
         deb.arg("--output").arg(output);
     }

@@ -256,7 +256,7 @@ fn ticks(process: u32) -> f64 {
 }
 
 /// Figures beside `nbdkit memory`, on the same machine in the same minute. Run by hand:
-/// `cargo test --release -p host --test nbd -- --ignored --nocapture beside_nbdkit`.
+/// `cargo test --release -p twill-host --test nbd -- --ignored --nocapture beside_nbdkit`.
 #[test]
 #[ignore = "takes a minute and prints figures"]
 fn beside_nbdkit() {

@@ -1,6 +1,6 @@
-//! Throughput of every kernel, and of ISA-L where Debian's `libisal2` is installed: `cargo bench -p parity`.
+//! Throughput of every kernel, and of ISA-L where Debian's `libisal2` is installed: `cargo bench -p twill-parity`.
 //!
-//! Words behind `--` pick the lines that hold them all: `cargo bench -p parity -- delta 64`.
+//! Words behind `--` pick the lines that hold them all: `cargo bench -p twill-parity -- delta 64`.
 //!
 //! A figure is GB/s of chunks read, the median of five runs; the contenders take turns within a run, so that
 //! whatever else the machine does meets all of them. `+-` is half of the range of the five, in per cent of the

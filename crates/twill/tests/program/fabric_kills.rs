@@ -1,7 +1,7 @@
 //! Peer mode over real processes: targets and the host are killed, paused and cut off at random under load. No write that was
 //! acknowledged is lost, every block is one of its versions, and parity of every stripe agrees afterwards.
 //!
-//! `TWILL_KILL_ROUNDS=100 cargo test -p twill --test program fabric_kills` is the long run. `TWILL_KILL_SEED` repeats a
+//! `TWILL_KILL_ROUNDS=100 cargo test -p twill-raid --test program fabric_kills` is the long run. `TWILL_KILL_SEED` repeats a
 //! run as far as a kill can be repeated.
 
 use std::thread;

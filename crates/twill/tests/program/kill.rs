@@ -1,7 +1,7 @@
 //! The server is killed (SIGKILL) under load, again and again, over file members. Nothing that was acknowledged is
 //! lost, no block is anything but one of its versions, and after the resync every stripe's parity agrees.
 //!
-//! `TWILL_KILL_ROUNDS=100 cargo test -p twill --test program kill_9` is the long run. `TWILL_KILL_SEED` repeats a run
+//! `TWILL_KILL_ROUNDS=100 cargo test -p twill-raid --test program kill_9` is the long run. `TWILL_KILL_SEED` repeats a run
 //! as far as a kill can be repeated.
 
 use std::fs;
