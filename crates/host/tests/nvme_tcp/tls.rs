@@ -9,7 +9,7 @@ use nvme_tcp::names::DISCOVERY_NQN;
 use nvme_tcp::psk::{ConfiguredPsk, Derivation, IdentityVersion, TlsPsk};
 use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream, SslVersion};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use super::host_end::{HostQueue, Stream, connect};
 use super::*;
@@ -241,4 +241,28 @@ fn members_are_reached_over_tls() {
     let error = error.expect_err("it has no TLS").to_string();
     assert!(error.contains("no TLS with the target"), "{error}");
     assert!(plain.server.status().hosts.is_empty());
+}
+
+#[test]
+fn a_target_that_is_silent_or_leaves_during_the_handshake_is_no_wrong_key() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
+    let place = listener.local_addr().expect("an address");
+    let address = RemoteAddress::parse(&format!("nvme://{place}/{}", subsystem())).expect("an address");
+    let options = RemoteOptions {
+        tls_key: Some(configured(HashFunction::Sha256, 1)),
+        time_limit: Duration::from_secs(1),
+        ..RemoteOptions::new(host(1).nqn, [1; 8])
+    };
+    let look = || look_at(&address, &options).map(drop).expect_err("no target is there").to_string();
+    let since = Instant::now();
+    assert!(look().contains("no answer within 1 s"));
+    assert!(since.elapsed() < Duration::from_secs(4));
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.expect("a connection");
+            let _begun = socket.read(&mut [0; 100]);
+        }
+    });
+    let error = look();
+    assert!(!error.contains("no TLS with the target"), "{error}");
 }

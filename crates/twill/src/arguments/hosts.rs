@@ -102,6 +102,10 @@ and on that host, whose NQN is in /etc/nvme/hostnqn
   nvme connect-all -t tcp -a 10.0.0.1 -s 4420
 Later starts go without --reservations-new: which host holds the drive is kept in the state folder, and outlives them.
 
+Example: the same over TLS, with a key that both machines have (nvme gen-tls-key)
+  twill target --listen 10.0.0.1:4420 \\
+    --tls-key nqn.2026-11.example:host0=/etc/twill/host0.key \\
+    /dev/nvme0n1=nqn.2026-11.example:drive0
 
 Example: one of two targets that make parity among themselves for a host; the other one has these names the other way around
   twill target --listen 10.0.0.1:4420 --insecure \\
