@@ -17,7 +17,7 @@ use engine::counters::Counters;
 use engine::error::VolumeError;
 use engine::events::EventSink;
 use engine::limits::BLOCK_BYTES;
-use engine::log::config::MapLimits;
+use engine::log::config::{MapLimits, ReclaimOptions};
 use engine::log::engine::LogSet;
 use engine::log::join::Joining;
 use engine::log::port::{LogPlatform, LogPort};
@@ -74,6 +74,8 @@ pub struct ZonedStart {
     pub members: Vec<Option<SharedZones>>,
     /// What the map may take.
     pub map_limits: MapLimits,
+    /// How it reclaims.
+    pub reclaim: ReclaimOptions,
     /// The superblock that each of them was chosen by.
     pub chosen: Vec<Option<Superblock>>,
     /// Receives what happens.
@@ -274,13 +276,14 @@ async fn run(
     start: ZonedStart,
     shards: usize,
 ) -> Result<Running<HostZones>, NotStarted> {
-    let ZonedStart { assembly, members, map_limits, chosen, events, clock, random } = start;
+    let ZonedStart { assembly, members, map_limits, reclaim, chosen, events, clock, random } = start;
     let devices = attach(&members, &context.ring);
     if let Some(slot) = (0..members.len()).find(|slot| members[*slot].is_some() && devices[*slot].is_none()) {
         return Err(NotStarted::NoNvme { slot });
     }
     let mut opened = Opened::read(assembly, devices, &chosen, &context.pool).await?;
     opened.limit_map(map_limits);
+    opened.set_reclaim(reclaim);
     plan::check_shards(shards, opened.config()).map_err(StartError::Limit)?;
     let around = Surroundings {
         executor: context.executor.clone(),

@@ -125,6 +125,24 @@ enum Experiment {
     Adaptive(AdaptiveArguments),
     /// Writes to zoned arrays in virtual time, beside what the drives' times alone allow: ZapRAID's experiments 1, 3, 4, 6 and 7.
     Zoned(ZonedArguments),
+    /// What reclaim of a zoned array costs, in virtual time: write amplification by policy, and the latency of writes meanwhile.
+    Reclaim(ReclaimArguments),
+}
+
+#[derive(Args)]
+struct ReclaimArguments {
+    /// How many times the array is written over before it is measured.
+    #[arg(long, default_value_t = 3)]
+    times: u64,
+    /// Zones of each drive.
+    #[arg(long, default_value_t = 128)]
+    zones: u32,
+    /// Blocks of a zone.
+    #[arg(long, default_value_t = 512)]
+    zone_blocks: u32,
+    /// Print all figures as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -164,6 +182,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(Command::Experiment(Experiment::Zoned(zoned))) => return print_zoned(zoned),
+        Some(Command::Experiment(Experiment::Reclaim(reclaim))) => return print_reclaim(reclaim),
         None => {}
     }
     if let Some(Only::Acts) = arguments.only {
@@ -253,6 +272,26 @@ fn try_acts(arguments: &Arguments) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn print_reclaim(arguments: &ReclaimArguments) -> ExitCode {
+    use sim::experiment::zoned::reclaim;
+    if !arguments.json {
+        println!("{}", reclaim::heading());
+    }
+    let run = |point: &reclaim::Point| {
+        let row = reclaim::run(point, arguments.times);
+        if !arguments.json {
+            println!("{}", row.words());
+        }
+        row
+    };
+    let points = reclaim::points(arguments.zones, arguments.zone_blocks);
+    let rows: Vec<reclaim::Row> = points.iter().map(run).collect();
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
+    }
+    ExitCode::SUCCESS
 }
 
 /// Fails if a point reaches less than it has to.

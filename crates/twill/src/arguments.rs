@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use engine::log::reclaim::choose::ReclaimPolicy;
 use engine::members::load::UpdatePolicy;
 use layout::geometry::MEMBERS_MAX;
 use nvme_tcp::names::Nqn;
@@ -433,6 +434,12 @@ pub struct ServeArguments {
     /// Of a zoned array: whether checkpoints of its map are written and used. Without, every start reads what was ever written.
     #[arg(long, value_name = "on|off", default_value = "on")]
     pub checkpoint: Switch,
+    /// Of a zoned array: which segments reclaim empties first: greedy, or cost-benefit, which counts their age, too.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub reclaim: ReclaimPolicy,
+    /// Of a zoned array: whether reclaim goes on while clients write nothing, until a comfortable part of it is free.
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    pub idle_reclaim: Switch,
     /// Do not gather writes of one stripe before reading for them.
     #[arg(long)]
     pub no_two_phase: bool,

@@ -173,6 +173,15 @@ pub struct ZonedStatus {
     pub write_amplification_percent: u64,
     /// Segments that reclaim emptied since the start.
     pub emptied_segments: u64,
+    /// What reclaim does now: `nothing`, `for writers` or `while idle`.
+    #[serde(default)]
+    pub reclaiming: String,
+    /// Which segments it empties first: `greedy` or `cost-benefit`.
+    #[serde(default)]
+    pub reclaim_policy: String,
+    /// What it moved while clients wrote nothing, since the start.
+    #[serde(default)]
+    pub idle_moved_bytes: u64,
     /// Segments that lack a column of a member that is out of use.
     pub degraded_segments: u64,
     /// Columns of missing members that are left out of new segments, since the array is too full for narrower ones: what is

@@ -12,7 +12,8 @@ use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::DeviceError;
 use engine::error::VolumeError;
 use engine::executor::join_all;
-use engine::log::config::{MapLimits, OpenCounts};
+use engine::log::config::{MapLimits, OpenCounts, ReclaimOptions};
+use engine::log::reclaim::choose::ReclaimPolicy;
 use engine::volume::Space as _;
 use engine::zone_device::ZoneDevice as _;
 use host::device::memory::Memory;
@@ -41,6 +42,7 @@ pub(super) struct ZonedMemory {
     members: Vec<SharedZones>,
     plan: ArrayPlan,
     zones: MemberZones,
+    policy: ReclaimPolicy,
 }
 
 /// An array that serves.
@@ -65,6 +67,7 @@ impl ZonedMemory {
         }
         let columns = columns(&wanted.array.level, members.len())?;
         let (reserve_percent, map_entry) = (wanted.reserve_percent, MapEntryBytes::Eight);
+        let policy = wanted.reclaim;
         let wanted = Wanted {
             columns,
             small_blocks: None,
@@ -90,7 +93,7 @@ impl ZonedMemory {
         });
         let planned = plan(&wanted, &devices.map_err(shards_failed)?);
         let (plan, zones) = planned.map_err(|refusal| Error::Setting(refusal.to_string()))?;
-        Ok(ZonedMemory { memories, members, plan, zones })
+        Ok(ZonedMemory { memories, members, plan, zones, policy })
     }
 
     /// How the array is laid out.
@@ -163,6 +166,7 @@ impl ZonedMemory {
             assembly,
             members: self.members.iter().cloned().map(Some).collect(),
             map_limits,
+            reclaim: ReclaimOptions { policy: self.policy, idle_ns: None },
             chosen: superblocks.into_iter().map(Some).collect(),
             events: Box::new(|_| {}),
             clock: || 1,

@@ -1,6 +1,7 @@
 //! What `bench zoned` is asked to measure.
 
 use engine::log::config::MapLimits;
+use engine::log::reclaim::choose::ReclaimPolicy;
 use layout::geometry::Level;
 use layout::zoned::Columns;
 
@@ -22,6 +23,8 @@ pub struct Plan {
     pub reserve_percent: u32,
     /// What the map may take.
     pub map_limits: MapLimits,
+    /// Which segments are emptied first.
+    pub reclaim: ReclaimPolicy,
     /// How many times the array is written over before it is measured, so that reclaim works meanwhile. 0: it is new.
     pub aged: u64,
 }

@@ -4,6 +4,7 @@ use layout::geometry::Level;
 use layout::zoned::{Access, Carrier, Class, Columns, MapShape, SegmentPlan, SegmentShape, ShapeFault};
 
 use super::dispatch::FillWait;
+use super::reclaim::choose::ReclaimPolicy;
 use crate::limits::BLOCK_BYTES;
 
 /// Zones at the start of a member that hold its superblock log.
@@ -17,7 +18,14 @@ pub const RECOVERY_SEGMENTS: usize = 2;
 /// whole stripe there, have to fit into the two segments that are reserved for it.
 const RECORDS_LEAST: u32 = 2;
 /// Segments of which reclaim keeps one free beside the reserved ones.
-pub const SEGMENTS_PER_FREE: u32 = 50;
+const SEGMENTS_PER_FREE: u32 = 50;
+/// Of an array of few segments it keeps this many. While a batch is moved up to two segments' room is in reclaim's hands, half copied:
+/// with fewer free ones writers would wait for the end of a batch each time they need a segment.
+const FREE_LEAST: u32 = 5;
+/// But no more than one in so many.
+const SEGMENTS_PER_FREE_LEAST: u32 = 12;
+/// While clients rest, reclaim goes on until so many more of all segments are free (6 %).
+const SEGMENTS_PER_IDLE: u32 = 16;
 
 /// How many segments each shard has open for client writes (the paper's Ns and Nl), one of them at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +106,27 @@ pub struct LogConfig {
     pub record_bytes_max: u32,
     /// What the map may take.
     pub map_limits: MapLimits,
+    /// How reclaim works.
+    pub reclaim: ReclaimOptions,
+}
+
+/// How reclaim works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReclaimOptions {
+    /// Which segments are emptied first.
+    pub policy: ReclaimPolicy,
+    /// Reclaim goes on when clients have written nothing for so long. None: it works for writers only.
+    pub idle_ns: Option<u64>,
+}
+
+impl ReclaimOptions {
+    /// Long enough that a client which writes now and then is not taken for one that rests.
+    pub const IDLE_NS: u64 = 2_000_000_000;
+}
+
+/// Segments of so many that reclaim keeps free beside the reserved ones.
+pub fn kept_free(slots: u32) -> u32 {
+    slots.div_ceil(SEGMENTS_PER_FREE).max(FREE_LEAST.min(slots / SEGMENTS_PER_FREE_LEAST))
 }
 
 /// What the map may take: of memory, and of a start's time. A group is 4 KiB, the entries of 512 blocks or 1024.
@@ -151,9 +180,14 @@ impl LogConfig {
         self.zones - SUPERBLOCK_ZONES
     }
 
-    /// Reclaim works while no more segments than these are free: the reserved ones and a fiftieth of all (2 %).
+    /// Reclaim works while no more segments than these are free: the reserved ones and a fiftieth of all (2 %), or five.
     pub fn low_segments(&self) -> usize {
-        RESERVED_SEGMENTS + self.slots().div_ceil(SEGMENTS_PER_FREE) as usize
+        RESERVED_SEGMENTS + kept_free(self.slots()) as usize
+    }
+
+    /// While clients rest, reclaim works until more segments than these are free.
+    pub fn idle_segments(&self) -> usize {
+        self.low_segments() + (self.slots() / SEGMENTS_PER_IDLE) as usize
     }
 
     /// How the zones of a segment are written, the `index`th of its class that a shard has open.

@@ -179,6 +179,15 @@ impl OpenSegments {
         }
     }
 
+    /// Data blocks that the open segments of a stream have room for still, about.
+    pub fn room_left(&self, stream: Stream) -> u64 {
+        let room = |current: &RefCell<Current>| match &*current.borrow() {
+            Current::Open(segment) => segment.room_left(),
+            Current::None | Current::Opening(_) => 0,
+        };
+        self.streams[stream.index()].segments.iter().map(room).sum()
+    }
+
     fn all(&self) -> impl Iterator<Item = &RefCell<Current>> {
         self.streams.iter().flat_map(|stream| &stream.segments)
     }

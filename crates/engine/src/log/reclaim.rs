@@ -9,7 +9,7 @@ pub mod choose;
 mod contents;
 pub mod throttle;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,9 +17,10 @@ use layout::zoned::{
     BlockName, BlockPlace, Class, EmptiedEntry, MapEntry, ROOT_ENTRIES, TABLE_ENTRIES, ZeroesEntry,
 };
 
-use self::choose::{Candidate, choose};
+use self::choose::{Candidate, ReclaimPolicy, choose};
 use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
 use super::checkpoint::checkpoint;
+use super::config::RESERVED_SEGMENTS;
 use super::encode::StripeBlock;
 use super::flush::flush_members;
 use super::open::{Stream, next_columns, set_aside};
@@ -28,8 +29,10 @@ use super::paging::{load_all, parts_of_groups, replace};
 use super::port::LogPort;
 use super::recover::decide::LiveBlock;
 use super::segment::{Segment, SegmentState};
+use super::sequence::Sequence;
 use super::shard::LogEngine;
 use super::shared::LogShared;
+use super::space::{Activity, Work};
 use super::write::{used_up, write_stripes};
 use crate::buffer::Slice;
 use crate::error::VolumeError;
@@ -43,14 +46,30 @@ const BATCHES_WITHOUT_RISE: u32 = 16;
 const CHECKPOINT_GAIN: u64 = 4;
 /// Copies that wait to be mapped, at most, where groups of the map may be in the log: 2.5 MiB.
 const COPIES_MAX: usize = 1 << 16;
+/// A segment that is emptied while clients rest is dead to one part in so many at least: so idle time never moves more than it
+/// gains, however long it is.
+const IDLE_GAIN_LEAST: u64 = 2;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
 
-/// Reclaims whenever segments are few, until the array stops. One task of one shard: what is emptied is moved by nothing else.
+/// Reclaims whenever segments are few, and when clients rest, until the array stops. One task of one shard: what is emptied is moved
+/// by nothing else.
 pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
-    let space = &engine.port.shared.space;
-    while space.wanted().await {
-        let shared = &engine.port.shared;
+    let (shared, platform) = (&engine.port.shared, &engine.port.platform);
+    let space = &shared.space;
+    let rest = || {
+        let idle_ns = shared.config.reclaim.idle_ns?;
+        Some(platform.sleep_until(platform.now_ns() + idle_ns))
+    };
+    loop {
+        match space.work(rest).await {
+            Work::Stop => break,
+            Work::Idle => {
+                idle(&engine).await;
+                continue;
+            }
+            Work::Wanted => {}
+        }
         if shared.checkpoints.is_due(shared.map.changed()) {
             match shared.table.free_least() > shared.config.low_segments() {
                 true => keep_checkpoints(&engine).await,
@@ -64,6 +83,26 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
         engine.port.shared.memory.ask(&engine.port.shared.map);
     }
     space.set_running(false);
+}
+
+/// While clients rest, empties segments that are dead for the most part, until a comfortable number is free or a client writes.
+async fn idle<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
+    let shared = &engine.port.shared;
+    let (table, space) = (&shared.table, &shared.space);
+    next_columns(shared);
+    space.set_activity(Activity::WhileIdle);
+    let mut refused: Vec<u32> = Vec::new();
+    while table.free_least() <= shared.config.idle_segments() && !space.is_interrupted() {
+        let is_dead = |candidate: &Candidate| candidate.live * IDLE_GAIN_LEAST <= candidate.room;
+        let victims = victims(engine, &refused, (ReclaimPolicy::Greedy, &is_dead));
+        if victims.is_empty() {
+            break;
+        }
+        if empty(engine, &victims).await.unwrap_or_default().is_empty() {
+            refused.extend(victims.iter().map(|victim| victim.slot()));
+        }
+    }
+    space.set_activity(Activity::None);
 }
 
 /// Writes a checkpoint, if one is wanted: here, so that no segment is emptied meanwhile.
@@ -82,6 +121,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
         (Vec::new(), table.free_least(), 0);
     let mut gained = 0;
+    space.set_activity(Activity::ForWriters);
     while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
         // Where space is short it has to be earned first, or checkpoints would take what reclaim gives.
         if gained >= CHECKPOINT_GAIN * checkpoint_blocks(engine) {
@@ -89,16 +129,20 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
             keep_checkpoints(engine).await;
         }
         let began_ns = port.platform.now_ns();
-        let victims = victims(engine, &refused);
+        // With nothing but the reserve left whatever gives most counts, and not what is worth the most later.
+        let is_urgent = table.free_least() <= RESERVED_SEGMENTS;
+        let policy = if is_urgent { ReclaimPolicy::Greedy } else { port.shared.config.reclaim.policy };
+        let victims = victims(engine, &refused, (policy, &|_| true));
         let before: u64 = victims.iter().map(|victim| room_of(victim) - table.live(victim.slot())).sum();
         // An error leaves the victims as they were.
         let emptied = empty(engine, &victims).await.unwrap_or_default();
+        note_ahead(engine, 0);
         without_rise = if table.free_least() > most_free { 0 } else { without_rise + 1 };
         most_free = most_free.max(table.free_least());
         if victims.is_empty() || without_rise > BATCHES_WITHOUT_RISE {
             space.nothing_gained();
             table.nudge();
-            return;
+            break;
         }
         if emptied.is_empty() {
             refused.extend(victims.iter().map(|victim| victim.slot()));
@@ -107,6 +151,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
         gained += before;
         space.gained(before, port.platform.now_ns().saturating_sub(began_ns));
     }
+    space.set_activity(Activity::None);
 }
 
 /// After a member is lost, segments that were written before lack its column. Where narrower ones fit, their blocks are moved into
@@ -186,15 +231,21 @@ fn room_of(segment: &Segment) -> u64 {
     u64::from(segment.shape().rows()) * segment.data_columns() as u64
 }
 
-fn victims<D: ZoneDevice>(engine: &LogEngine<D>, refused: &[u32]) -> Vec<Arc<Segment>> {
+/// The next victims by a policy, of those that are wanted.
+fn victims<D: ZoneDevice>(
+    engine: &LogEngine<D>,
+    refused: &[u32],
+    (policy, is_wanted): (ReclaimPolicy, &dyn Fn(&Candidate) -> bool),
+) -> Vec<Arc<Segment>> {
     let table = &engine.port.shared.table;
-    let scarce = table.scarce();
+    let (scarce, now) = (table.scarce(), engine.port.shared.sequences.peek());
     let candidate = |segment: &Arc<Segment>| {
         let is_over = matches!(segment.state(), SegmentState::Sealed | SegmentState::Short);
         (is_over && !refused.contains(&segment.slot())).then(|| Candidate {
             slot: segment.slot(),
             live: table.live(segment.slot()),
             room: room_of(segment),
+            age: age(now, table.last_sequence(segment.slot())),
             is_scarce: segment.zones().any(|(_, slot, zone)| slot == scarce && zone.is_some()),
         })
     };
@@ -202,18 +253,37 @@ fn victims<D: ZoneDevice>(engine: &LogEngine<D>, refused: &[u32]) -> Vec<Arc<Seg
     let copy_room = all.iter().map(|segment| room_of(segment)).min().unwrap_or(0);
     // The emptied entry takes a row, and where drives choose places a whole stripe.
     let list = stripe_least(engine);
-    let candidates: Vec<Candidate> = all.iter().filter_map(candidate).collect();
+    let candidates: Vec<Candidate> = all.iter().filter_map(candidate).filter(is_wanted).collect();
     let is_pinned = |slot: &u32| table.is_pinned(*slot);
-    let mut chosen = choose(candidates.clone(), copy_room, list);
+    let few = victims_at_once(&engine.port.shared);
+    let choose = |candidates, list| choose(candidates, policy, few, (copy_room, list));
+    let mut chosen = choose(candidates.clone(), list);
     if chosen.iter().any(is_pinned) {
         // Those cost a checkpoint first.
-        chosen = choose(candidates.clone(), copy_room, list + checkpoint_blocks(engine));
+        chosen = choose(candidates.clone(), list + checkpoint_blocks(engine));
         if chosen.is_empty() {
             let unpinned = candidates.into_iter().filter(|candidate| !is_pinned(&candidate.slot)).collect();
-            chosen = choose(unpinned, copy_room, list);
+            chosen = choose(unpinned, list);
         }
     }
     chosen.into_iter().filter_map(|slot| table.get(slot)).collect()
+}
+
+/// Victims that are emptied together, unless it takes more to gain anything. While writers go as fast as reclaim frees, half of what it
+/// keeps free is left. Of that a segment must be there whenever writers need one, and another is half full of copies: the rest may be
+/// in victims that are not free yet.
+fn victims_at_once(shared: &LogShared) -> usize {
+    let kept = shared.config.low_segments() - RESERVED_SEGMENTS;
+    kept.div_ceil(2).saturating_sub(2).max(1)
+}
+
+/// Sequences since the newest block of a segment was written. What an earlier run wrote is as old as the start: how much was written
+/// between is not known.
+fn age(now: Sequence, last: Sequence) -> u64 {
+    match now.epoch_number() == last.epoch_number() {
+        true => now.0.saturating_sub(last.0),
+        false => now.counter(),
+    }
 }
 
 /// Blocks that a checkpoint takes now, padding included.
@@ -249,6 +319,7 @@ async fn empty<D: ZoneDevice>(
         }
     }
     move_mapped(engine, &moved).await?;
+    let rooms: u64 = moved.iter().map(|(victim, _)| room_of(victim)).sum();
     moved.retain(|(victim, _)| shared.table.live(victim.slot()) == 0);
     let (emptied, contents): (Vec<Arc<Segment>>, Vec<Contents>) = moved.into_iter().unzip();
     let lists = list_blocks(shared, &contents).ok_or_else(used_up)?;
@@ -263,9 +334,14 @@ async fn empty<D: ZoneDevice>(
     write_emptied(engine, &emptied).await?;
     emptied.iter().for_each(|segment| segment.set_state(SegmentState::Resetting));
     shared.pins.readers_left().await;
-    for segment in &emptied {
+    let left = Cell::new(rooms);
+    let reset = async |segment: &Arc<Segment>| {
         reset_segment(port, segment).await;
-    }
+        left.set(left.get() - room_of(segment)); // it is a free segment from here on
+        note_ahead(engine, left.get());
+    };
+    // At once: a drive may take a millisecond for each.
+    join_all(emptied.iter().map(|segment| Box::pin(reset(segment)))).await;
     Ok(emptied)
 }
 
@@ -296,9 +372,10 @@ async fn move_mapped<D: ZoneDevice>(
         victims.iter().flat_map(|(victim, contents)| contents.mapped.iter().map(move |live| (victim, live)));
     let mapped: Vec<(&Arc<Segment>, &LiveBlock)> = of_victims.collect();
     let copies_max = if shared.is_map_paged() { COPIES_MAX } else { 1 };
-    let mut copies = Vec::new();
+    let (mut copies, mut looked_at) = (Vec::new(), 0);
+    let rooms: u64 = victims.iter().map(|(victim, _)| room_of(victim)).sum();
     for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
-        if shared.space.is_stopping() {
+        if shared.space.is_interrupted() {
             break;
         }
         let copied = copy(engine, part, &mut copies).await;
@@ -306,8 +383,16 @@ async fn move_mapped<D: ZoneDevice>(
             map_copies(port, std::mem::take(&mut copies)).await?;
         }
         copied?;
+        looked_at += part.len() as u64;
+        note_ahead(engine, rooms * looked_at / mapped.len() as u64);
+        yield_now().await; // clients of this shard wait
     }
     map_copies(port, copies).await
+}
+
+/// Tells writers what the batch under way has gained so far, beside what is left of the segment that it moves blocks to.
+fn note_ahead<D: ZoneDevice>(engine: &LogEngine<D>, gained: u64) {
+    engine.port.shared.space.set_ahead(gained + engine.open.room_left(Stream::Moved));
 }
 
 /// A block that was copied, and not mapped there yet.
@@ -448,41 +533,42 @@ async fn write_emptied<D: ZoneDevice>(
 
 /// Resets the zones of a segment that is emptied. One that cannot be reset is set aside; the entry is kept for it.
 async fn reset_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
+    let columns = segment.zones().filter_map(|(_, slot, zone)| Some((slot, zone?)));
+    let resets = columns.map(|(slot, zone)| Box::pin(reset_column(port, slot, zone)));
+    if join_all(resets).await.into_iter().all(|is_reset| is_reset) {
+        port.shared.space.reset(segment.key());
+    }
+    port.shared.segment_is_gone(segment.slot());
+}
+
+/// Resets a zone of a segment that is emptied. False: it is still there, on a member that serves.
+async fn reset_column<D: ZoneDevice>(port: &LogPort<D>, slot: usize, zone: u32) -> bool {
     let shared = &port.shared;
-    let mut all_reset = true;
-    for (_, slot, zone) in segment.zones() {
-        let Some(zone) = zone else { continue };
-        // A member that is out is stale: what it holds of this segment is looked at when it comes back.
-        let Some(device) = port.device(slot).filter(|_| shared.members.state(slot) == MemberState::InSync)
-        else {
-            continue;
-        };
-        let is_active =
-            |report: Vec<crate::zone_device::Zone>| report.iter().any(|zone| zone.state.is_active());
-        let exchanges = shared.members.exchanges(slot);
-        let was_active = device.report(zone..zone + 1).await.is_ok_and(is_active);
-        let is_reset = device.reset(zone).await;
-        if shared.members.exchanges(slot) != exchanges {
-            continue; // the device is none of the array's any more
+    // A member that is out is stale: what it holds of this segment is looked at when it comes back.
+    let Some(device) = port.device(slot).filter(|_| shared.members.state(slot) == MemberState::InSync) else {
+        return true;
+    };
+    let is_active = |report: Vec<crate::zone_device::Zone>| report.iter().any(|zone| zone.state.is_active());
+    let exchanges = shared.members.exchanges(slot);
+    let was_active = device.report(zone..zone + 1).await.is_ok_and(is_active);
+    let is_reset = device.reset(zone).await;
+    if shared.members.exchanges(slot) != exchanges {
+        return true; // the device is none of the array's any more
+    }
+    match is_reset {
+        Ok(()) => {
+            if was_active {
+                shared.table.finished(slot);
+            }
+            shared.table.freed(slot, zone);
+            true
         }
-        match is_reset {
-            Ok(()) => {
-                if was_active {
-                    shared.table.finished(slot);
-                }
-                shared.table.freed(slot, zone);
+        Err(error) => {
+            port.judge(slot, &error);
+            if was_active {
+                set_aside(port, slot, zone).await;
             }
-            Err(error) => {
-                port.judge(slot, &error);
-                if was_active {
-                    set_aside(port, slot, zone).await;
-                }
-                all_reset &= shared.members.state(slot) != MemberState::InSync;
-            }
+            shared.members.state(slot) != MemberState::InSync
         }
     }
-    if all_reset {
-        shared.space.reset(segment.key());
-    }
-    shared.segment_is_gone(segment.slot());
 }

@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
+use super::config::ReclaimOptions;
+use super::reclaim::choose::ReclaimPolicy;
 use super::serve_tests::shapes;
+use super::space::Activity;
 use super::world::*;
 use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
@@ -178,6 +181,85 @@ fn a_log_with_nothing_to_reclaim_says_so_and_keeps_what_it_has() {
     for block in [written / 2, written - 1] {
         assert!(array.read(&world, block, 1).expect("a read") == pattern(block, 1));
     }
+}
+
+/// A log of which half is dead, and which clients leave no more free than reclaim keeps. Time stands still.
+fn half_dead(reclaim: ReclaimOptions) -> (World, Array) {
+    let shape = with_reserve(Shape { reclaim, ..RAID5 }, 50);
+    let world = World::new(shape, 31);
+    let array = world.start().expect("a new array");
+    let lots = |blocks: u64, version: u64| {
+        for first in (0..blocks).step_by(24) {
+            let blocks = first..(first + 24).min(blocks);
+            let data: Vec<u8> = blocks.flat_map(|block| pattern(block, version)).collect();
+            let set = Rc::clone(&array.set);
+            let data = Gather::from(Slice::from_bytes(&data));
+            let write = async move { set.write(first * BLOCK_BYTES as u64, data, false).await };
+            let write = array.executor.spawn_with_result(write);
+            let written = loop {
+                array.executor.run_ready(usize::MAX);
+                match write.try_take() {
+                    Some(written) => break written,
+                    None => assert!(world.advance(), "the write ends"),
+                }
+            };
+            written.expect("a write");
+        }
+    };
+    lots(shape.logical_blocks, 1);
+    lots(shape.logical_blocks / 2, 2);
+    (world, array)
+}
+
+const IDLE: ReclaimOptions =
+    ReclaimOptions { policy: ReclaimPolicy::Greedy, idle_ns: Some(ReclaimOptions::IDLE_NS) };
+
+#[test]
+fn room_is_made_while_clients_rest_until_enough_is_free() {
+    let free = |reclaim: ReclaimOptions| {
+        let (world, array) = half_dead(reclaim);
+        let shared = &array.set.0.port.shared;
+        world.run(&array.executor);
+        let (free, totals) = (shared.table.free_least(), shared.space.totals());
+        world.run(&array.executor);
+        assert_eq!(shared.space.totals(), totals, "what is done once is done");
+        assert_eq!(shared.space.activity(), Activity::None);
+        array.self_check();
+        (free, totals)
+    };
+    let comfortable = World::new(RAID5, 1).config().idle_segments();
+    let ((without, before), (with, after)) = (free(RAID5.reclaim), free(IDLE));
+    assert!(without <= comfortable && before.idle_moved_blocks == 0, "{without} free: {before:?}");
+    assert!((comfortable + 1..comfortable + 9).contains(&with), "{with} of {comfortable} free: {after:?}");
+    let freed = (after.emptied_segments - before.emptied_segments) * 100;
+    assert!(after.idle_moved_blocks <= freed, "no more is moved than is gained: {after:?}");
+}
+
+#[test]
+fn a_client_that_writes_ends_what_reclaim_does_while_clients_rest() {
+    let (world, array) = half_dead(IDLE);
+    let space = &array.set.0.port.shared.space;
+    while space.activity() != Activity::WhileIdle {
+        if array.executor.run_ready(1) == 0 {
+            assert!(world.advance(), "reclaim begins when clients have rested");
+        }
+    }
+    let emptied = space.totals().emptied_segments;
+    let set = Rc::clone(&array.set);
+    let data = Gather::from(Slice::from_bytes(&pattern(0, 3)));
+    let write = array.executor.spawn_with_result(async move { set.write(0, data, false).await });
+    let mut polls = 0;
+    while space.activity() == Activity::WhileIdle {
+        assert!(array.executor.run_ready(1) == 1 && polls < 2000, "it ends without time passing");
+        polls += 1;
+    }
+    assert!(space.totals().emptied_segments <= emptied + 8, "the batch under way at most");
+    world.run(&array.executor);
+    write.try_take().expect("it ends").expect("written");
+    let table = &array.set.0.port.shared.table;
+    assert!(table.free_least() > array.set.0.port.shared.config.idle_segments(), "and it goes on later");
+    assert!(array.read(&world, 0, 1).expect("a read") == pattern(0, 3));
+    array.self_check();
 }
 
 /// Writes for each that a client made, uniform over all blocks, after the log was written `times` over.

@@ -275,6 +275,19 @@ impl Segment {
         self.progress.lock().out.is_empty()
     }
 
+    /// Data blocks that it has room for still, about.
+    pub fn room_left(&self) -> u64 {
+        let shape = self.shape();
+        let all = shape.data_blocks();
+        let used = match (&self.groups, self.progress.lock()) {
+            (_, progress) if progress.state != SegmentState::Open => all,
+            (Some(groups), _) => groups.begun() * shape.group_blocks(),
+            (None, progress) => progress.next,
+        };
+        let rows = u64::from(shape.rows()) * u64::from(all - used.min(all)) / u64::from(all.max(1));
+        rows * self.data_columns() as u64
+    }
+
     /// Reserves room for up to `blocks` data blocks where the engine chooses the place, in the order of calls. None: the
     /// segment is full or closed.
     pub fn reserve(&self, blocks: usize) -> Option<Room> {

@@ -25,6 +25,8 @@ pub struct LogEngine<D> {
     /// Data blocks of the longest stripe, small and large.
     stripe_blocks: [usize; 2],
     data_columns: usize,
+    /// Data blocks that a segment holds, of the class that holds fewer.
+    segment_blocks: u64,
 }
 
 impl<D: ZoneDevice> LogEngine<D> {
@@ -39,6 +41,7 @@ impl<D: ZoneDevice> LogEngine<D> {
         let (small, large) = (shape(Class::Small), shape(Class::Large));
         let data_columns = usize::from(small.plan().columns.data());
         let stripe_blocks = [small, large].map(|shape| shape.rows_max() as usize * data_columns);
+        let segment_blocks = u64::from(small.rows().min(large.rows())) * data_columns as u64;
         let is_append = [small.is_append(), large.is_append()];
         let batches = [Batches::new(config.fill_wait), Batches::new(config.fill_wait)];
         let large_from = match (config.open.small, config.open.large) {
@@ -48,7 +51,16 @@ impl<D: ZoneDevice> LogEngine<D> {
         };
         let open = OpenSegments::new(config);
         port.shared.members.serve();
-        LogEngine { port: Rc::new(port), open, batches, large_from, is_append, stripe_blocks, data_columns }
+        LogEngine {
+            port: Rc::new(port),
+            open,
+            batches,
+            large_from,
+            is_append,
+            stripe_blocks,
+            data_columns,
+            segment_blocks,
+        }
     }
 
     /// The class that a request of this many blocks is written to.
@@ -75,6 +87,11 @@ impl<D: ZoneDevice> LogEngine<D> {
     /// Data columns of a segment over all members.
     pub(super) fn data_columns(&self) -> usize {
         self.data_columns
+    }
+
+    /// Data blocks that a segment holds.
+    pub(super) fn segment_blocks(&self) -> u64 {
+        self.segment_blocks
     }
 
     /// A block of a request's data, in one piece.

@@ -2,11 +2,13 @@
 //! which segments are being reset, and what all of it cost. Shared by all shards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use super::reclaim::throttle::{Slope, block_cost_ns};
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 
 /// A segment: its number and the tag that was drawn for it.
 pub type SegmentKey = (u64, u64);
@@ -18,6 +20,8 @@ pub struct SpaceTotals {
     pub user_blocks: u64,
     /// Blocks that were moved.
     pub moved_blocks: u64,
+    /// Of these, blocks that were moved while clients rested.
+    pub idle_moved_blocks: u64,
     /// Segments that were emptied.
     pub emptied_segments: u64,
     /// Blocks that a victim held and that could not be read or made any more.
@@ -34,6 +38,29 @@ impl SpaceTotals {
     }
 }
 
+/// What reclaim does now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activity {
+    /// Nothing.
+    #[default]
+    None,
+    /// It makes room for writers.
+    ForWriters,
+    /// It makes room while clients rest.
+    WhileIdle,
+}
+
+/// Why reclaim has something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Fewer segments are free than it keeps, or something is to be made whole.
+    Wanted,
+    /// Clients wrote, and have rested since.
+    Idle,
+    /// The array stops.
+    Stop,
+}
+
 /// See the file's header. On cache lines of its own: every stripe of every shard counts what it wrote.
 #[derive(Default)]
 #[repr(align(128))]
@@ -41,6 +68,11 @@ pub struct Space {
     wanted: AtomicBool,
     stop: AtomicBool,
     is_running: AtomicBool,
+    /// Clients have written since reclaim looked last.
+    is_written: AtomicBool,
+    activity: AtomicU8,
+    /// Blocks that reclaim's open segment has room for, and what the batch under way has gained so far.
+    ahead: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
     /// Passes that found nothing to gain.
     without_gain: AtomicU64,
@@ -50,6 +82,7 @@ pub struct Space {
     ns_per_block: AtomicU64,
     user_blocks: AtomicU64,
     moved_blocks: AtomicU64,
+    idle_moved_blocks: AtomicU64,
     emptied_segments: AtomicU64,
     lost_blocks: AtomicU64,
     unreset: Mutex<Unreset>,
@@ -84,18 +117,75 @@ impl Space {
         self.wake();
     }
 
-    /// For reclaim: waits until there is work. False: the array stops.
-    pub async fn wanted(&self) -> bool {
-        std::future::poll_fn(|context| self.poll_wanted(context)).await
+    /// For reclaim: waits until there is work. `rest` sleeps for as long as clients have to rest, if they ever do.
+    pub async fn work(&self, rest: impl Fn() -> Option<Pin<Box<dyn Future<Output = ()>>>>) -> Work {
+        let mut resting = None;
+        std::future::poll_fn(|context| self.poll_work(context, &rest, &mut resting)).await
     }
 
-    fn poll_wanted(&self, context: &mut Context<'_>) -> Poll<bool> {
+    fn poll_work(
+        &self,
+        context: &mut Context<'_>,
+        rest: &impl Fn() -> Option<Pin<Box<dyn Future<Output = ()>>>>,
+        resting: &mut Option<Pin<Box<dyn Future<Output = ()>>>>,
+    ) -> Poll<Work> {
         self.waiting.lock().push(context.waker().clone());
-        match (self.is_stopping(), self.wanted.swap(false, SeqCst)) {
-            (true, _) => Poll::Ready(false),
-            (false, true) => Poll::Ready(true),
-            (false, false) => Poll::Pending,
+        if self.is_stopping() {
+            return Poll::Ready(Work::Stop);
         }
+        if self.wanted.swap(false, SeqCst) {
+            return Poll::Ready(Work::Wanted);
+        }
+        loop {
+            let is_over = resting.as_mut().is_some_and(|resting| resting.as_mut().poll(context).is_ready());
+            // A sleep that has begun is not begun again for each write: what came meanwhile is seen at its end.
+            match (resting.is_some(), is_over) {
+                (true, false) => return Poll::Pending,
+                (true, true) if !self.is_written.load(SeqCst) => return Poll::Ready(Work::Idle),
+                (false, _) if !self.is_written.load(SeqCst) => return Poll::Pending,
+                _ => {}
+            }
+            self.is_written.store(false, SeqCst);
+            *resting = rest();
+            if resting.is_none() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Clients write: what reclaim does while they rest ends.
+    pub fn clients_write(&self) {
+        // Mostly a look: every write of every shard comes by.
+        if !self.is_written.load(SeqCst) {
+            self.is_written.store(true, SeqCst);
+            self.wake();
+        }
+    }
+
+    /// Reclaim begins something else, or nothing.
+    pub fn set_activity(&self, activity: Activity) {
+        self.activity.store(activity as u8, SeqCst);
+    }
+
+    /// What reclaim does.
+    pub fn activity(&self) -> Activity {
+        let all = [Activity::None, Activity::ForWriters, Activity::WhileIdle];
+        all.into_iter().find(|activity| *activity as u8 == self.activity.load(SeqCst)).unwrap_or_default()
+    }
+
+    /// Whether reclaim is to leave its victims as they are: the array stops, or clients write again.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_stopping() || self.activity() == Activity::WhileIdle && self.is_written.load(SeqCst)
+    }
+
+    /// Blocks that reclaim's open segment has room for, and what the batch under way has gained so far.
+    pub fn ahead(&self) -> u64 {
+        self.ahead.load(SeqCst)
+    }
+
+    /// See [`Space::ahead`].
+    pub fn set_ahead(&self, blocks: u64) {
+        self.ahead.store(blocks, SeqCst);
     }
 
     /// Whether reclaim is to end.
@@ -222,6 +312,9 @@ impl Space {
     /// Blocks were moved.
     pub fn moved(&self, blocks: u64) {
         self.moved_blocks.fetch_add(blocks, SeqCst);
+        if self.activity() == Activity::WhileIdle {
+            self.idle_moved_blocks.fetch_add(blocks, SeqCst);
+        }
     }
 
     /// A block of a victim is lost.
@@ -234,6 +327,7 @@ impl Space {
         SpaceTotals {
             user_blocks: self.user_blocks.load(SeqCst),
             moved_blocks: self.moved_blocks.load(SeqCst),
+            idle_moved_blocks: self.idle_moved_blocks.load(SeqCst),
             emptied_segments: self.emptied_segments.load(SeqCst),
             lost_blocks: self.lost_blocks.load(SeqCst),
         }

@@ -12,11 +12,12 @@ use std::task::{Poll, Waker};
 use layout::geometry::Level;
 use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
 
-use super::config::{LogConfig, MapLimits, OpenCounts};
+use super::config::{LogConfig, MapLimits, OpenCounts, ReclaimOptions};
 use super::dispatch::FillWait;
 use super::engine::LogSet;
 use super::join::{Joining, exchange};
 use super::port::{LogPlatform, LogPort};
+use super::reclaim::choose::ReclaimPolicy;
 use super::recover::found::{RecoverError, RecoveryReport};
 use super::recover::{Start, recover};
 use crate::buffer::{Gather, Pool, Slice};
@@ -111,6 +112,7 @@ pub(crate) struct Shape {
     /// Entries of a group of the map.
     pub(crate) map_entries: u32,
     pub(crate) map_limits: MapLimits,
+    pub(crate) reclaim: ReclaimOptions,
 }
 
 pub(crate) const RAID5: Shape = Shape {
@@ -127,6 +129,7 @@ pub(crate) const RAID5: Shape = Shape {
     open_max: Some(8),
     map_entries: 512,
     map_limits: MapLimits { groups: None, changed: None },
+    reclaim: ReclaimOptions { policy: ReclaimPolicy::Greedy, idle_ns: None },
 };
 
 /// A running array.
@@ -209,6 +212,7 @@ impl World {
             zone_limits: vec![shape.open_max; shape.members],
             record_bytes_max: 64 << 12,
             map_limits: shape.map_limits,
+            reclaim: shape.reclaim,
         }
     }
 

@@ -66,10 +66,14 @@ pub async fn write_blocks<D: ZoneDevice>(
 pub(super) async fn admit<D: ZoneDevice>(engine: &LogEngine<D>, blocks: u64) {
     let (shared, platform) = (&engine.port.shared, &engine.port.platform);
     let free = shared.table.free_least();
-    let slope = Slope { free, kept: RESERVED_SEGMENTS, low: shared.config.low_segments() };
-    if slope.is_flat() {
+    let low = shared.config.low_segments();
+    shared.space.clients_write();
+    if free > low {
         return; // without a look at the clock, which costs a tenth of a small write
     }
+    let own = engine.open.room_left(Stream::Clients(engine.class_of(blocks as usize)));
+    let open = own + shared.space.ahead();
+    let slope = Slope::of((free, RESERVED_SEGMENTS, low), engine.segment_blocks(), open);
     let now_ns = platform.now_ns();
     let at_ns = shared.space.admit_at(now_ns, blocks, slope);
     if at_ns > now_ns {

@@ -25,6 +25,7 @@ pub async fn zero_blocks<D: ZoneDevice>(
     if shared.members.is_read_only() {
         return Err(VolumeError::ReadOnly);
     }
+    shared.space.clients_write();
     let (mut first, end) = (offset_bytes / BLOCK_BYTES as u64, (offset_bytes + bytes) / BLOCK_BYTES as u64);
     while first < end {
         let blocks = (end - first).min(u32::MAX.into()) as u32;

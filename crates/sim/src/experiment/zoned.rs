@@ -9,6 +9,7 @@ mod array;
 mod drive;
 mod model;
 mod point;
+pub mod reclaim;
 
 use layout::geometry::Level;
 use serde::Serialize;

@@ -1,7 +1,8 @@
 //! What a seed draws: the array, its drives, the load, and what goes wrong.
 
-use engine::log::config::{Appends, LogConfig, MapLimits, OpenCounts};
+use engine::log::config::{Appends, LogConfig, MapLimits, OpenCounts, ReclaimOptions};
 use engine::log::dispatch::FillWait;
+use engine::log::reclaim::choose::ReclaimPolicy;
 use engine::log::zone_budget;
 use engine::zone_device::{ZoneAccess, ZonedInfo};
 use layout::geometry::Level;
@@ -35,6 +36,9 @@ pub(super) enum State {
 
 /// Room beside the logical blocks that reclaim works with: less than `create` leaves.
 const RESERVE_PERCENT: u64 = 10;
+
+/// How long clients rest before reclaim goes on: some of the pauses between requests are longer.
+const IDLE_NS: u64 = 500_000;
 
 const STATES: [State; 9] = [
     State::Serving,
@@ -71,6 +75,7 @@ pub(super) struct Scenario {
     /// Entries of a group of the map.
     pub(super) map_entries: u32,
     pub(super) map_limits: MapLimits,
+    pub(super) reclaim: ReclaimOptions,
     pub(super) shards: usize,
     pub(super) clients: u64,
     pub(super) requests: u64,
@@ -161,6 +166,7 @@ impl Scenario {
             ]),
             map_entries: 512,
             map_limits: MapLimits { groups: None, changed: None },
+            reclaim: ReclaimOptions::default(),
             shards,
             clients: random.between(1, 5),
             requests: random.between(4, 24),
@@ -175,7 +181,15 @@ impl Scenario {
         }
         scenario.draw_faults(random);
         scenario.limit_map();
+        scenario.vary_reclaim();
         scenario
+    }
+
+    /// A third of the arrays is reclaimed by age, and a third, not the same, while clients rest. Not drawn, as the map's limits.
+    fn vary_reclaim(&mut self) {
+        let mix = u64::from(self.zones) * 13 + self.requests * 7 + self.logical_blocks * 5 + self.clients;
+        let policy = if mix.is_multiple_of(3) { ReclaimPolicy::CostBenefit } else { ReclaimPolicy::Greedy };
+        self.reclaim = ReclaimOptions { policy, idle_ns: (mix / 3).is_multiple_of(3).then_some(IDLE_NS) };
     }
 
     /// Half of the arrays keep checkpoints, and have groups of few blocks, some of which are in memory. Not drawn: seeds that once
@@ -320,6 +334,7 @@ impl Scenario {
             zone_limits: vec![self.open_max; self.members],
             record_bytes_max: 16 << 12,
             map_limits: self.map_limits,
+            reclaim: self.reclaim,
         }
     }
 

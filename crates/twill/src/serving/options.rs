@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::log::config::MapLimits;
+use engine::log::config::{MapLimits, ReclaimOptions};
 use engine::members::load::UpdatePolicy;
 use host::export::nbd::Tls;
 use host::socket::SocketAccess;
@@ -21,6 +21,8 @@ pub struct ServeOptions {
     pub parity_cache_bytes: usize,
     /// What the map of a zoned array may take.
     pub map_limits: MapLimits,
+    /// How a zoned array reclaims.
+    pub reclaim: ReclaimOptions,
     /// Writes that arrive together share one stripe write.
     pub two_phase: bool,
     /// How writes choose what to read for new parity.

@@ -145,7 +145,11 @@ pub fn zoned_rows(zoned: &ZonedStatus) -> [(&'static str, String); 6] {
 pub fn reclaimed(zoned: &ZonedStatus) -> String {
     let percent = zoned.write_amplification_percent;
     let emptied = counted(zoned.emptied_segments, "segment");
-    format!("{emptied} emptied, write amplification {}.{:02}", percent / 100, percent % 100)
+    let now = match zoned.reclaiming.as_str() {
+        "" | "nothing" => String::new(),
+        now => format!(", working {now}"),
+    };
+    format!("{emptied} emptied, write amplification {}.{:02}{now}", percent / 100, percent % 100)
 }
 
 /// Where the map of a zoned array is, and what a start after a crash would read of it.

@@ -7,7 +7,7 @@ use layout::zoned::{
 
 use crate::limits::BLOCK_BYTES;
 use crate::log::config::{
-    LogConfig, MapLimits, OpenCounts, RESERVED_SEGMENTS, SEGMENTS_PER_FREE, SUPERBLOCK_ZONES,
+    LogConfig, MapLimits, OpenCounts, RESERVED_SEGMENTS, ReclaimOptions, SUPERBLOCK_ZONES, kept_free,
 };
 use crate::log::dispatch::FillWait;
 use crate::log::segment::rows_of;
@@ -171,7 +171,7 @@ pub fn plan(wanted: &Wanted, devices: &[DeviceZones]) -> Result<(ArrayPlan, Memb
         segment_blocks = segment_blocks.min(u64::from(shape.rows()) * data);
     }
     let slots = config.slots();
-    let kept = RESERVED_SEGMENTS as u32 + wanted.open.total() + slots.div_ceil(SEGMENTS_PER_FREE);
+    let kept = RESERVED_SEGMENTS as u32 + wanted.open.total() + kept_free(slots);
     if slots <= kept {
         let least = SUPERBLOCK_ZONES + kept + 1;
         let shortest = devices.iter().min_by_key(|device| device.zoned.zones).expect("columns");
@@ -367,6 +367,7 @@ fn config_of(
         fill_wait: FillWait::Auto,
         record_bytes_max: u32::from(plan.large_blocks) * BLOCK_BYTES as u32,
         map_limits: MapLimits::default(),
+        reclaim: ReclaimOptions::default(),
     })
 }
 

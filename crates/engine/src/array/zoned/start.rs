@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::device::DeviceError;
 use crate::events::{Event, EventSink};
 use crate::executor::Executor;
-use crate::log::config::{LogConfig, MapLimits};
+use crate::log::config::{LogConfig, MapLimits, ReclaimOptions};
 use crate::log::port::{LogPlatform, LogPort};
 use crate::log::recover::found::RecoverError;
 use crate::log::recover::{Recovery, Start};
@@ -149,6 +149,11 @@ impl<D: ZoneDevice> Opened<D> {
     /// What the map may take.
     pub fn limit_map(&mut self, limits: MapLimits) {
         self.config.map_limits = limits;
+    }
+
+    /// How reclaim works.
+    pub fn set_reclaim(&mut self, options: ReclaimOptions) {
+        self.config.reclaim = options;
     }
 
     /// What is fixed while it runs.

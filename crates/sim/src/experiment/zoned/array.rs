@@ -8,7 +8,7 @@ use std::rc::Rc;
 use engine::buffer::{Buffer, Gather, Pool, Slice};
 use engine::counters::Counters;
 use engine::executor::Executor;
-use engine::log::config::{LogConfig, MapLimits, OpenCounts};
+use engine::log::config::{LogConfig, MapLimits, OpenCounts, ReclaimOptions};
 use engine::log::dispatch::{FILL_WAIT_NS, FillWait};
 use engine::log::engine::LogSet;
 use engine::log::port::{LogPlatform, LogPort};
@@ -33,9 +33,9 @@ const LOGICAL_BLOCKS: u64 = 1 << 20;
 /// Segment numbers for as long as the run takes.
 const NUMBERS: u64 = 64;
 
-struct Clock {
-    time: Rc<Timeline>,
-    random: Random,
+pub(super) struct Clock {
+    pub(super) time: Rc<Timeline>,
+    pub(super) random: Random,
 }
 
 impl LogPlatform for Clock {
@@ -148,7 +148,7 @@ async fn start(point: &Point, time: &Rc<Timeline>, executor: &Executor) -> LogSe
     };
     let members = usize::from(point.members);
     let devices: Vec<_> =
-        (0..members).map(|_| Some(TimedZones::new(zoned.clone(), point.drive(), time))).collect();
+        (0..members).map(|_| Some(TimedZones::new(zoned.clone(), point.drive(), time, false))).collect();
     let start = Start {
         config: config(point),
         devices: devices.clone(),
@@ -185,5 +185,6 @@ fn config(point: &Point) -> LogConfig {
         zone_limits: vec![None; usize::from(point.members)],
         record_bytes_max: 128 << 10,
         map_limits: MapLimits { groups: None, changed: None },
+        reclaim: ReclaimOptions::default(),
     }
 }

@@ -1,14 +1,17 @@
-//! A zoned drive that takes time and keeps its zones' states, but no contents. Writes in order are sent to a zone one after the
+//! A zoned drive that takes time and keeps its zones' states, and contents only where they are needed. Writes in order are sent to a zone one after the
 //! other, as those of the kernel's zoned drives are: what waits for its zone keeps nothing else of the drive busy.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::future::{Ready, ready};
+use std::future::{Future, Ready, ready};
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use engine::zone_device::memory::MemoryZones;
 use engine::zone_device::states::ZoneStates;
 use engine::zone_device::timing::{DriveModel, DriveTiming, Timed};
 use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
@@ -22,6 +25,8 @@ pub(super) struct TimedZones {
     zoned: ZonedInfo,
     time: Rc<Timeline>,
     drive: Rc<RefCell<Drive>>,
+    /// What keeps contents, if anything does. It has the states of zones then, too.
+    memory: Option<MemoryZones>,
 }
 
 struct Drive {
@@ -35,7 +40,12 @@ struct Drive {
 type Write = (u64, Filler<Result<(), DeviceError>>, Result<(), DeviceError>);
 
 impl TimedZones {
-    pub(super) fn new(zoned: ZonedInfo, model: DriveModel, time: &Rc<Timeline>) -> Rc<Self> {
+    pub(super) fn new(
+        zoned: ZonedInfo,
+        model: DriveModel,
+        time: &Rc<Timeline>,
+        keeps_contents: bool,
+    ) -> Rc<Self> {
         let info = DeviceInfo {
             size_bytes: u64::from(zoned.zones) * zoned.zone_bytes,
             logical_block_bytes: 4096,
@@ -48,7 +58,8 @@ impl TimedZones {
             lanes: HashMap::new(),
         };
         let drive = Rc::new(RefCell::new(drive));
-        Rc::new(TimedZones { info, zoned, time: Rc::clone(time), drive })
+        let memory = keeps_contents.then(|| MemoryZones::new(zoned.clone(), 4096, &info.name));
+        Rc::new(TimedZones { info, zoned, time: Rc::clone(time), drive, memory })
     }
 
     /// Takes its time, and then answers.
@@ -75,12 +86,17 @@ impl Device for TimedZones {
         &self.info
     }
 
-    fn read(&self, _offset: DeviceOffset, buffer: Buffer) -> Self::Read {
-        self.after(Timed::Read, (buffer, Ok(())))
+    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read {
+        let answer = match &self.memory {
+            Some(memory) => at_once(memory.read(offset, buffer)),
+            None => (buffer, Ok(())),
+        };
+        self.after(Timed::Read, answer)
     }
 
     fn flush(&self) -> Self::Done {
-        self.after(Timed::Flush, Ok(()))
+        let answer = self.memory.as_ref().map_or(Ok(()), |memory| at_once(memory.flush()));
+        self.after(Timed::Flush, answer)
     }
 
     fn write(&self, _offset: DeviceOffset, _data: Gather, _fua: bool) -> Self::Done {
@@ -107,22 +123,37 @@ impl ZoneDevice for TimedZones {
     }
 
     fn report(&self, zones: Range<u32>) -> Self::Report {
+        if let Some(memory) = &self.memory {
+            return ready(at_once(memory.report(zones)));
+        }
         let states = &self.drive.borrow().states;
         ready(Ok((zones.start..zones.end.min(states.count())).map(|zone| states.zone(zone)).collect()))
     }
 
-    fn append(&self, zone: u32, data: Gather, _metadata: Option<Slice>, _fua: bool) -> Self::Append {
+    fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Append {
         let bytes = data.len() as u64;
-        let place = self.drive.borrow_mut().states.append(zone, bytes);
-        self.after(Timed::Append(zone, bytes), place.map_err(|kind| error(kind, "append")))
+        let place = match &self.memory {
+            Some(memory) => at_once(memory.append(zone, data, metadata, fua)),
+            None => {
+                let place = self.drive.borrow_mut().states.append(zone, bytes);
+                place.map_err(|kind| error(kind, "append"))
+            }
+        };
+        self.after(Timed::Append(zone, bytes), place)
     }
 
-    fn write_at(&self, to: ZoneOffset, data: Gather, _metadata: Option<Slice>, _fua: bool) -> Self::Changed {
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Changed {
         let bytes = data.len() as u64;
         let (pending, filler) = pending();
         let mut drive = self.drive.borrow_mut();
-        let written = drive.states.write(to.zone, to.in_zone_bytes, bytes);
-        let write = (bytes, filler, written.map_err(|kind| error(kind, "write")));
+        let written = match &self.memory {
+            Some(memory) => at_once(memory.write_at(to, data, metadata, fua)),
+            None => {
+                let written = drive.states.write(to.zone, to.in_zone_bytes, bytes);
+                written.map_err(|kind| error(kind, "write"))
+            }
+        };
+        let write = (bytes, filler, written);
         if let Some(waiting) = drive.lanes.get_mut(&to.zone) {
             waiting.push_back(write);
         } else {
@@ -133,13 +164,31 @@ impl ZoneDevice for TimedZones {
         pending
     }
 
-    fn read_metadata(&self, _from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
-        self.after(Timed::Read, (data, metadata, Ok(())))
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
+        let answer = match &self.memory {
+            Some(memory) => at_once(memory.read_metadata(from, data, metadata)),
+            None => (data, metadata, Ok(())),
+        };
+        self.after(Timed::Read, answer)
     }
 
     fn change(&self, zone: u32, change: ZoneChange) -> Self::Changed {
-        let changed = self.drive.borrow_mut().states.change(zone, change);
-        self.after(Timed::Change(change), changed.map_err(|kind| error(kind, "change")))
+        let changed = match &self.memory {
+            Some(memory) => at_once(memory.change(zone, change)),
+            None => {
+                let changed = self.drive.borrow_mut().states.change(zone, change);
+                changed.map_err(|kind| error(kind, "change"))
+            }
+        };
+        self.after(Timed::Change(change), changed)
+    }
+}
+
+/// What memory answers, which takes no time.
+fn at_once<T>(answer: impl Future<Output = T>) -> T {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => unreachable!("memory answers when it is asked"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
 use clap::{Args, Subcommand, ValueEnum};
 use engine::log::config::MapLimits;
+use engine::log::reclaim::choose::ReclaimPolicy;
 use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
@@ -392,6 +393,9 @@ pub struct ZonedBenchArguments {
     /// Fill the array and write as much again in the way that is measured then, so that reclaim works meanwhile.
     #[arg(long)]
     pub aged: bool,
+    /// Which segments reclaim empties first: greedy or cost-benefit.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub reclaim: ReclaimPolicy,
     /// Memory for the map, of which the rest stays in the log [default: all]. The map takes 1/512 of the array's size.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub map_memory: Option<u64>,
@@ -437,6 +441,9 @@ pub struct AgedArguments {
     /// How many times as much as the array has is written before the measurement.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub times: u64,
+    /// Which segments reclaim empties first: greedy or cost-benefit.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub reclaim: ReclaimPolicy,
 }
 
 /// What `bench aged` varies.
@@ -490,6 +497,7 @@ impl AgedArguments {
             reserve_percent: self.reserve,
             aged: self.times,
             map_limits: MapLimits::of_bytes(None, MapLimits::default().changed_bytes()),
+            reclaim: self.reclaim,
         }
     }
 
@@ -515,6 +523,7 @@ impl StartsArguments {
             reserve_percent: 25,
             aged: 0,
             map_limits: MapLimits::of_bytes(None, Some(self.map_dirty)),
+            reclaim: ReclaimPolicy::default(),
         }
     }
 }
@@ -540,6 +549,7 @@ impl ZonedBenchArguments {
             reserve_percent: self.reserve,
             aged: u64::from(self.aged),
             map_limits: MapLimits::of_bytes(self.map_memory, Some(self.map_dirty).filter(|bytes| *bytes > 0)),
+            reclaim: self.reclaim,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
-use engine::log::config::MapLimits;
+use engine::log::config::{MapLimits, ReclaimOptions};
 use engine::members::load::UpdatePolicy;
 use host::export::nbd::Tls;
 use host::killed_server::when_free;
@@ -90,6 +90,10 @@ pub fn options(
         shards: process.shards_for(arguments.shards.map(usize::from)),
         parity_cache_bytes: usize::try_from(parity_cache_bytes(arguments)).unwrap_or(usize::MAX),
         map_limits: map_limits(arguments),
+        reclaim: ReclaimOptions {
+            policy: arguments.reclaim,
+            idle_ns: (arguments.idle_reclaim == Switch::On).then_some(ReclaimOptions::IDLE_NS),
+        },
         two_phase: !arguments.no_two_phase,
         update_policy: arguments.update_policy,
         avoid_slow: arguments.avoid_slow,
@@ -210,6 +214,7 @@ pub fn quiet_options() -> ServeOptions {
         shards: shards_default(),
         parity_cache_bytes: 0,
         map_limits: MapLimits::default(),
+        reclaim: ReclaimOptions::default(),
         two_phase: true,
         update_policy: UpdatePolicy::default(),
         avoid_slow: false,

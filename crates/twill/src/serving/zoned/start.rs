@@ -80,6 +80,7 @@ impl ManagedZones {
             assembly: array.clone(),
             members,
             map_limits: options.map_limits,
+            reclaim: options.reclaim,
             chosen: array.slots.iter().map(|slot| slot.as_ref().map(superblock)).collect(),
             events: Box::new(move |event| sink.add(event)),
             clock: now_unix_s,

@@ -5,6 +5,7 @@ use std::path::Path;
 use engine::counters::CounterTotals;
 use engine::limits::BLOCK_BYTES;
 use engine::log::reclaim::lacking;
+use engine::log::space::Activity;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
 use layout::units::Slot;
@@ -117,6 +118,14 @@ fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
             .totals()
             .write_amplification_percent(shared.memory.written()),
         emptied_segments: shared.space.totals().emptied_segments,
+        reclaiming: match shared.space.activity() {
+            Activity::None => "nothing",
+            Activity::ForWriters => "for writers",
+            Activity::WhileIdle => "while idle",
+        }
+        .to_owned(),
+        reclaim_policy: config.reclaim.policy.to_string(),
+        idle_moved_bytes: shared.space.totals().idle_moved_blocks * BLOCK,
         degraded_segments: lacking(shared).len() as u64,
         columns_left_out: shared.members.left_out() as u64,
         reads_verified: config.map.checksum_bits() > 0,
