@@ -23,6 +23,9 @@ use layout::units::DeviceOffset;
 /// How fences and footers begin, but for what tells them apart.
 const END: &[u8] = b"TwZonF";
 
+/// How the root of a checkpoint begins.
+const ROOT: &[u8] = b"TwZonRt\0";
+
 /// Of so many reads one is slow: it may outlast all that reclaim does between a move and the reset.
 const SLOW_READS_ONE_IN: u64 = 16;
 const SLOW_READ_TICKS_MAX: u64 = 1000;
@@ -44,6 +47,8 @@ pub(super) enum Fault {
     WrongPlace,
     /// An append succeeds and writes nothing.
     LostAppend,
+    /// Records with a root of a checkpoint are acknowledged and not written, for ever.
+    LostRoot,
 }
 
 impl Fault {
@@ -51,6 +56,11 @@ impl Fault {
     pub(super) const SOFT: [Fault; 3] = [Fault::ReadOnly, Fault::WriteFails, Fault::Finishes];
     /// Faults that the array survives as the loss of a member.
     pub(super) const HARD: [Fault; 4] = [Fault::Gone, Fault::Offline, Fault::WrongPlace, Fault::LostAppend];
+
+    /// Whether the array survives it as the loss of a member.
+    pub(super) fn is_hard(self) -> bool {
+        self == Fault::LostRoot || Fault::HARD.contains(&self)
+    }
 }
 
 /// A zone that was reset: the drive's slot, its number, and the segment by number and tag.
@@ -166,6 +176,7 @@ impl Drive {
         let drive = Drive::new(world, watch, self.slot, self.zoned.clone(), unit, medium);
         *drive.superblock.borrow_mut() = self.superblock.borrow().clone();
         drive.plant.set(self.plant.get());
+        drive.fault.set(self.fault.get().filter(|(_, fault)| *fault == Fault::LostRoot));
         drive
     }
 
@@ -233,8 +244,9 @@ impl Drive {
         match self.fault.get().filter(|(count, _)| self.writes.get() >= *count) {
             None => {}
             Some((_, Fault::WrongPlace | Fault::LostAppend)) if at.is_some() => {} // the next append
+            Some((_, Fault::LostRoot)) if !has_root(data) => {}
             Some((_, fault)) => {
-                self.fault.set(None);
+                self.fault.set(self.fault.get().filter(|_| fault == Fault::LostRoot));
                 self.watch.boundary();
                 self.world.note(Note::Words(format!("  drive {}: {fault:?} at zone {zone}", self.slot)));
                 let has_pointer = self.zoned.access != ZoneAccess::Placed;
@@ -247,6 +259,7 @@ impl Drive {
                     Fault::Offline if has_pointer => medium.turn(zone, ZoneState::Offline),
                     Fault::Finishes if has_pointer => medium.turn(zone, ZoneState::Full),
                     Fault::LostAppend => return Ok((pointer_of(&medium, zone), None)),
+                    Fault::LostRoot => return Ok((at.unwrap_or(pointer_of(&medium, zone)), None)),
                     Fault::WrongPlace => {
                         let (place, operation) = medium.write(zone, at, data, metadata)?;
                         let blocks = self.zoned.capacity_bytes / BLOCK;
@@ -334,6 +347,12 @@ impl Drive {
         }
         self.medium.borrow_mut().change(zone, change, self.world.random())
     }
+}
+
+/// Whether a record holds a root of a checkpoint.
+fn has_root(data: &Gather) -> bool {
+    let blocks = data.len() / BLOCK as usize;
+    (0..blocks).any(|block| begins_with(&data.part(block * BLOCK as usize, BLOCK as usize), ROOT))
 }
 
 fn begins_with(data: &Gather, bytes: &[u8]) -> bool {

@@ -212,6 +212,23 @@ impl Scenario {
             groups: Some(groups).filter(|groups| *groups > 0),
             changed: Some(pick(&[1, 2, 4, 9], 24)),
         };
+        self.lose_roots(mix);
+    }
+
+    /// Of arrays with checkpoints whose members nothing else takes every second has a drive that writes nothing of records with a root.
+    fn lose_roots(&mut self, mix: u64) {
+        let has_places = self.access != ZoneAccess::Sequential; // else the next write would be off the pointer
+        let takes =
+            matches!(self.state, State::Serving | State::Stopped | State::Crashed | State::Reclaiming);
+        if has_places
+            && takes
+            && self.hard_faults().next().is_none()
+            && self.losses() > 0
+            && (mix / 2).is_multiple_of(2)
+        {
+            let member = (mix / 4 % self.members as u64) as usize;
+            self.faults.push((member, 0, Fault::LostRoot));
+        }
     }
 
     /// With as many zones as its logical blocks need, beside the reserve and what is open: no less than what `create` asks for.
@@ -293,7 +310,7 @@ impl Scenario {
 
     /// Members that a fault may take.
     pub(super) fn hard_faults(&self) -> impl Iterator<Item = usize> {
-        self.faults.iter().filter(|(_, _, fault)| Fault::HARD.contains(fault)).map(|(member, ..)| *member)
+        self.faults.iter().filter(|(_, _, fault)| fault.is_hard()).map(|(member, ..)| *member)
     }
 
     pub(super) fn zoned(&self) -> ZonedInfo {
