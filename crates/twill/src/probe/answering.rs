@@ -1,12 +1,17 @@
 //! Which devices answer: one that hangs must not hold up a search over all of them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use engine::limits::BLOCK_BYTES;
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 
 use super::member_file::MemberFile;
 use super::superblocks;
@@ -24,6 +29,7 @@ pub fn answering(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     for path in &asked {
         let (sender, path) = (sender.clone(), path.clone());
         let ask = move || {
+            let _read = read_past_cache(&path);
             let _answered = MemberFile::open(&path).map(|member| superblocks::find_all(&member).is_ok());
             HANGING.lock().remove(&path);
             let _late = sender.send(path);
@@ -43,6 +49,15 @@ pub fn answering(paths: Vec<PathBuf>) -> Vec<PathBuf> {
         HANGING.lock().insert(path.clone());
     }
     asked.into_iter().filter(|path| there.contains(path)).collect()
+}
+
+/// Reads a block from the device itself. What an earlier look has left in the page cache is no answer: the block device of a server
+/// that was killed twice answered from it, and the next read never ended.
+fn read_past_cache(path: &Path) -> io::Result<()> {
+    let file = File::options().read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path)?;
+    let mut room = [0; 2 * BLOCK_BYTES];
+    let start = room.as_ptr().align_offset(BLOCK_BYTES);
+    file.read_exact_at(&mut room[start..start + BLOCK_BYTES], 0)
 }
 
 #[cfg(test)]

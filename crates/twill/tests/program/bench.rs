@@ -113,7 +113,11 @@ fn a_setting_that_makes_no_run_is_refused_by_name() {
     fs::write(world.path("bad.csv"), "no trace\n").unwrap();
     for (code, says, arguments) in [
         (2, "raid6 takes 4 to 256 members, not 2", &["--members=memory:2x64M", "--level", "6"][..]),
-        (2, "299 data chunks in a stripe with parity are more than Twill runs", &["--members=memory:300x64M"]),
+        (
+            2,
+            "299 data chunks in a stripe with parity are more than Twill runs",
+            &["--members=memory:300x64M"],
+        ),
         (2, "does not survive the loss of slots 0, 1", &["--fail", "0,1"]),
         (2, "--fail 9, but slots are 0 to 5", &["--fail", "9"]),
         (2, "bad.csv, line 1: ", &["--trace", "bad.csv"]),
