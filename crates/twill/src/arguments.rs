@@ -322,6 +322,21 @@ pub struct Choice {
     pub remote: RemoteArguments,
 }
 
+impl Choice {
+    /// Whatever arrays are there, without force and without waiting.
+    pub fn among(members: &[PathBuf], scan: Option<&[PathBuf]>, remote: &RemoteArguments) -> Self {
+        Choice {
+            members: members.to_vec(),
+            scan: scan.map(<[PathBuf]>::to_vec),
+            uuid: None,
+            name: None,
+            force: false,
+            wait_members: None,
+            remote: remote.clone(),
+        }
+    }
+}
+
 /// Arguments of `assemble`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: why does my array not start?

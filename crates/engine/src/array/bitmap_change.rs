@@ -30,7 +30,7 @@ use crate::members::MemberState;
 /// What is wanted of the array's bitmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitmapChange {
-    /// It gets one, with chunks of so many bytes or of mdadm's choice.
+    /// It gets one, with chunks of this many bytes, or as large as mdadm would choose.
     Add(Option<u32>),
     /// It has none any more.
     Remove,

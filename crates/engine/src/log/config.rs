@@ -22,9 +22,9 @@ const SEGMENTS_PER_FREE: u32 = 50;
 /// Of an array of few segments it keeps this many. While a batch is moved up to two segments' room is in reclaim's hands, half copied:
 /// with fewer free ones writers would wait for the end of a batch each time they need a segment.
 const FREE_LEAST: u32 = 5;
-/// But no more than one in so many.
+/// But never more than one in twelve: the rest of a tiny array is for data.
 const SEGMENTS_PER_FREE_LEAST: u32 = 12;
-/// While clients rest, reclaim goes on until so many more of all segments are free (6 %).
+/// While clients rest, reclaim goes on until another sixteenth (6 %) of all segments is free.
 const SEGMENTS_PER_IDLE: u32 = 16;
 
 /// How many segments each shard has open for client writes (the paper's Ns and Nl), one of them at least.
@@ -124,7 +124,7 @@ impl ReclaimOptions {
     pub const IDLE_NS: u64 = 2_000_000_000;
 }
 
-/// Segments of so many that reclaim keeps free beside the reserved ones.
+/// How many segments reclaim keeps free, beside the reserved ones, in an array that has `slots` of them.
 pub fn kept_free(slots: u32) -> u32 {
     slots.div_ceil(SEGMENTS_PER_FREE).max(FREE_LEAST.min(slots / SEGMENTS_PER_FREE_LEAST))
 }

@@ -46,8 +46,8 @@ const BATCHES_WITHOUT_RISE: u32 = 16;
 const CHECKPOINT_GAIN: u64 = 4;
 /// Copies that wait to be mapped, at most, where groups of the map may be in the log: 2.5 MiB.
 const COPIES_MAX: usize = 1 << 16;
-/// A segment that is emptied while clients rest is dead to one part in so many at least: so idle time never moves more than it
-/// gains, however long it is.
+/// While clients rest, only segments are emptied of which at least half is dead: so idle time, however long, never moves more than it
+/// gains.
 const IDLE_GAIN_LEAST: u64 = 2;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
@@ -98,7 +98,7 @@ async fn idle<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
         if victims.is_empty() {
             break;
         }
-        if empty(engine, &victims).await.unwrap_or_default().is_empty() {
+        if empty(engine, &victims).await.is_empty() {
             refused.extend(victims.iter().map(|victim| victim.slot()));
         }
     }
@@ -134,9 +134,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
         let policy = if is_urgent { ReclaimPolicy::Greedy } else { port.shared.config.reclaim.policy };
         let victims = victims(engine, &refused, (policy, &|_| true));
         let before: u64 = victims.iter().map(|victim| room_of(victim) - table.live(victim.slot())).sum();
-        // An error leaves the victims as they were.
-        let emptied = empty(engine, &victims).await.unwrap_or_default();
-        note_ahead(engine, 0);
+        let emptied = empty(engine, &victims).await;
         without_rise = if table.free_least() > most_free { 0 } else { without_rise + 1 };
         most_free = most_free.max(table.free_least());
         if victims.is_empty() || without_rise > BATCHES_WITHOUT_RISE {
@@ -172,7 +170,7 @@ async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
             return; // new segments would lack a column as well
         }
         let slot = victim.slot();
-        if empty(engine, &[victim]).await.unwrap_or_default().is_empty() {
+        if empty(engine, &[victim]).await.is_empty() {
             refused.push(slot);
         }
     }
@@ -186,7 +184,7 @@ async fn mend<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
             segment.key() == key && matches!(segment.state(), SegmentState::Sealed | SegmentState::Short)
         };
         let is_emptied = match shared.table.all().into_iter().find(is_it) {
-            Some(victim) => empty(engine, &[victim]).await.is_ok_and(|emptied| !emptied.is_empty()),
+            Some(victim) => !empty(engine, &[victim]).await.is_empty(),
             None => false,
         };
         shared.space.mend_ended(key, is_emptied);
@@ -304,8 +302,14 @@ fn stripe_least<D: ZoneDevice>(engine: &LogEngine<D>) -> u64 {
     blocks as u64
 }
 
-/// Empties victims and resets their zones. Returns those that are free now.
-async fn empty<D: ZoneDevice>(
+/// Empties victims and resets their zones. Returns those that are free now: an error leaves the others as they were.
+async fn empty<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, victims: &[Arc<Segment>]) -> Vec<Arc<Segment>> {
+    let emptied = try_empty(engine, victims).await.unwrap_or_default();
+    note_ahead(engine, 0);
+    emptied
+}
+
+async fn try_empty<D: ZoneDevice>(
     engine: &Rc<LogEngine<D>>,
     victims: &[Arc<Segment>],
 ) -> Result<Vec<Arc<Segment>>, VolumeError> {

@@ -134,22 +134,28 @@ impl Space {
             return Poll::Ready(Work::Stop);
         }
         if self.wanted.swap(false, SeqCst) {
+            // A rest that this cuts short begins anew.
+            self.is_written.fetch_or(resting.is_some(), SeqCst);
             return Poll::Ready(Work::Wanted);
         }
         loop {
-            let is_over = resting.as_mut().is_some_and(|resting| resting.as_mut().poll(context).is_ready());
             // A sleep that has begun is not begun again for each write: what came meanwhile is seen at its end.
-            match (resting.is_some(), is_over) {
-                (true, false) => return Poll::Pending,
-                (true, true) if !self.is_written.load(SeqCst) => return Poll::Ready(Work::Idle),
-                (false, _) if !self.is_written.load(SeqCst) => return Poll::Pending,
-                _ => {}
+            if let Some(sleep) = resting {
+                if sleep.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                *resting = None;
+                if !self.is_written.load(SeqCst) {
+                    return Poll::Ready(Work::Idle);
+                }
             }
-            self.is_written.store(false, SeqCst);
-            *resting = rest();
-            if resting.is_none() {
+            if !self.is_written.load(SeqCst) {
                 return Poll::Pending;
             }
+            // Without rest the mark stays: no write wakes reclaim for nothing.
+            let Some(sleep) = rest() else { return Poll::Pending };
+            self.is_written.store(false, SeqCst);
+            *resting = Some(sleep);
         }
     }
 
@@ -361,5 +367,54 @@ impl Space {
     pub fn needs_entry(&self, key: SegmentKey) -> bool {
         let unreset = self.unreset.lock();
         unreset.kept.contains(&key) || unreset.recent.contains(&key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    type Sleep = Pin<Box<dyn Future<Output = ()>>>;
+
+    fn poll_work(space: &Space, wakes: &Arc<Wakes>, rest: impl Fn() -> Option<Sleep>) -> Poll<Work> {
+        pin!(space.work(rest)).poll(&mut Context::from_waker(&Waker::from(Arc::clone(wakes))))
+    }
+
+    #[test]
+    fn a_rest_that_is_cut_short_begins_anew() {
+        let (space, wakes) = (Space::default(), Arc::default());
+        let mut context = Context::from_waker(Waker::noop());
+        space.clients_write();
+        let mut work = pin!(space.work(|| Some(Box::pin(std::future::pending()) as Sleep)));
+        assert_eq!(work.as_mut().poll(&mut context), Poll::Pending, "clients are to rest first");
+        space.want();
+        assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(Work::Wanted));
+        let is_over = || Some(Box::pin(std::future::ready(())) as Sleep);
+        assert_eq!(poll_work(&space, &wakes, is_over), Poll::Ready(Work::Idle), "though nobody wrote since");
+        assert_eq!(poll_work(&space, &wakes, is_over), Poll::Pending, "once");
+    }
+
+    #[test]
+    fn where_reclaim_does_not_work_while_clients_rest_writes_do_not_wake_it() {
+        let (space, wakes) = (Space::default(), Arc::<Wakes>::default());
+        space.clients_write();
+        assert_eq!(poll_work(&space, &wakes, || None), Poll::Pending);
+        (0..3).for_each(|_| space.clients_write());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        space.want();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "work does");
     }
 }

@@ -53,7 +53,7 @@ impl ClientVolumes {
         ClientVolumes { volumes: EngineVolumes::Log(volumes.clone()), may_help }
     }
 
-    /// What clients are told of the array. Not for use on a shard.
+    /// Size and limits of the array, as clients see them. Not for use on a shard.
     ///
     /// # Errors
     /// Its shards have ended.

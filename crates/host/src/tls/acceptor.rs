@@ -46,7 +46,7 @@ impl PskAcceptor {
     /// Makes the handshake. `first` was received already.
     ///
     /// # Errors
-    /// The host has left, or has no key that is known. It has been told.
+    /// The host has left, or has offered no key that is known here; it has been sent the alert that says so.
     pub async fn accept(
         &self,
         wire: PlainWire,

@@ -92,8 +92,8 @@ impl PskConnection {
     /// Goes on with the handshake, as far as what was received allows. Returns whether it is over.
     ///
     /// # Errors
-    /// `PermissionDenied`: the other end has refused the key, or has none. `UnexpectedEof`: it has left. Else it broke a rule. What
-    /// it is told about it is to be sent.
+    /// `PermissionDenied`: the other end has refused the key, or has none. `UnexpectedEof`: it has left. Else it broke a rule. The
+    /// alert that tells it is among what is to be sent.
     pub fn advance(&mut self) -> io::Result<bool> {
         let step = if self.is_client { self.stream.connect() } else { self.stream.accept() };
         match step {

@@ -40,7 +40,7 @@ pub(crate) trait Records: 'static {
     /// Takes of the sealed bytes that were received, until there are plain ones to read or all is taken. Returns how much was.
     ///
     /// # Errors
-    /// They are no records of this connection. What the other end is told about it is to be sent.
+    /// They are no records of this connection. The alert that tells the other end is among what is to be sent.
     fn take_sealed(&mut self, sealed: &[u8]) -> io::Result<usize>;
 
     /// No more sealed bytes come.

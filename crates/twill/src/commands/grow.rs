@@ -86,15 +86,7 @@ fn change(arguments: &GrowArguments) -> Result<BitmapChange, Failure> {
 
 fn choice(arguments: &GrowArguments) -> Choice {
     let GrowArguments { members, scan, uuid, name, remote, .. } = arguments;
-    Choice {
-        members: members.clone(),
-        scan: scan.clone(),
-        uuid: uuid.clone(),
-        name: name.clone(),
-        force: false,
-        wait_members: None,
-        remote: remote.clone(),
-    }
+    Choice { uuid: uuid.clone(), name: name.clone(), ..Choice::among(members, scan.as_deref(), remote) }
 }
 
 fn find(choice: &Choice, filter: &Filter) -> Result<Chosen, Failure> {

@@ -129,15 +129,7 @@ fn served_array(status: &ArrayStatus, control: PathBuf) -> ServedArray {
 }
 
 fn found(arguments: &ListArguments, served: &[ServedArray]) -> Result<Vec<FoundArray>, Failure> {
-    let choice = Choice {
-        members: arguments.members.clone(),
-        scan: arguments.scan.clone(),
-        uuid: None,
-        name: None,
-        force: false,
-        wait_members: None,
-        remote: arguments.remote.clone(),
-    };
+    let choice = Choice::among(&arguments.members, arguments.scan.as_deref(), &arguments.remote);
     let candidates = read(&choice)?;
     let uuids: BTreeSet<&str> = served.iter().map(|array| array.uuid.as_str()).collect();
     let arrays = assemble(&candidates.read, &Filter::default()).arrays;

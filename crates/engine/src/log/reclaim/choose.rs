@@ -70,7 +70,7 @@ impl Candidate {
 
 /// Segments that are emptied together: one flush makes them free.
 const VICTIMS_MAX: usize = 8;
-/// A batch of few gains so many times what its lists take.
+/// A small batch is enough if it gains this many times what its lists take.
 const LISTS_WORTH: u64 = 8;
 /// What an emptied segment gives back at least, in parts of its room: with less the copies' padding may cost more than is gained.
 const GAIN_LEAST: u64 = 16;

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::buffer::{Buffer, Gather, Pool, Slice};
 use engine::counters::Counters;
@@ -13,6 +14,7 @@ use engine::log::dispatch::{FILL_WAIT_NS, FillWait};
 use engine::log::engine::LogSet;
 use engine::log::port::{LogPlatform, LogPort};
 use engine::log::recover::{Start, recover};
+use engine::log::shared::LogShared;
 use engine::members::MemberState;
 use engine::volume::Space;
 use engine::zone_device::{ZoneAccess, ZonedInfo};
@@ -33,9 +35,9 @@ const LOGICAL_BLOCKS: u64 = 1 << 20;
 /// Segment numbers for as long as the run takes.
 const NUMBERS: u64 = 64;
 
-pub(super) struct Clock {
-    pub(super) time: Rc<Timeline>,
-    pub(super) random: Random,
+struct Clock {
+    time: Rc<Timeline>,
+    random: Random,
 }
 
 impl LogPlatform for Clock {
@@ -134,27 +136,42 @@ impl Clients {
 
 /// An array that is new and serves.
 async fn start(point: &Point, time: &Rc<Timeline>, executor: &Executor) -> LogSet<TimedZones> {
-    let zone_bytes = u64::from(ZONE_BLOCKS) * BLOCK;
     let access = if point.mode == Mode::ZoneWrite { ZoneAccess::Sequential } else { ZoneAccess::Append };
-    let zoned = ZonedInfo {
+    let zoned = zoned_info(access, ZONES, ZONE_BLOCKS);
+    let device = |_| Some(TimedZones::new(zoned.clone(), point.drive(), time, false));
+    let devices = (0..point.members).map(device).collect();
+    serve_new(config(point), devices, NUMBERS, time, executor).await.0
+}
+
+/// What a drive says of itself.
+pub(super) fn zoned_info(access: ZoneAccess, zones: u32, zone_blocks: u32) -> ZonedInfo {
+    let zone_bytes = u64::from(zone_blocks) * BLOCK;
+    ZonedInfo {
         access,
-        zones: ZONES,
+        zones,
         zone_bytes,
         capacity_bytes: zone_bytes,
         record_bytes_max: 128 << 10,
         metadata_bytes: 64,
         open_max: None,
         active_max: None,
-    };
-    let members = usize::from(point.members);
-    let devices: Vec<_> =
-        (0..members).map(|_| Some(TimedZones::new(zoned.clone(), point.drive(), time, false))).collect();
+    }
+}
+
+/// Starts an array on new drives and serves it on one shard, with segment numbers below `numbers`.
+pub(super) async fn serve_new(
+    config: LogConfig,
+    devices: Vec<Option<Rc<TimedZones>>>,
+    numbers: u64,
+    time: &Rc<Timeline>,
+    executor: &Executor,
+) -> (LogSet<TimedZones>, Arc<LogShared>) {
     let start = Start {
-        config: config(point),
+        config,
+        states: vec![MemberState::InSync; devices.len()],
         devices: devices.clone(),
-        states: vec![MemberState::InSync; members],
         epoch: Epoch { number: 1, random: 1 },
-        numbers: 1..NUMBERS,
+        numbers: 1..numbers,
         checkpoint: None,
         counters: [Counters::default()].into(),
         events: Box::new(|_| {}),
@@ -162,8 +179,8 @@ async fn start(point: &Point, time: &Rc<Timeline>, executor: &Executor) -> LogSe
     let pool = Pool::new(64 << 20);
     let platform: Rc<dyn LogPlatform> = Rc::new(Clock { time: Rc::clone(time), random: Random::new(2) });
     let (shared, _) = recover(start, executor, &pool, &platform).await.expect("an empty array starts");
-    let port = LogPort::new(shared, 0, executor.clone(), pool, platform, devices);
-    LogSet::serve(port)
+    let port = LogPort::new(Arc::clone(&shared), 0, executor.clone(), pool, platform, devices);
+    (LogSet::serve(port), shared)
 }
 
 fn config(point: &Point) -> LogConfig {

@@ -4,25 +4,20 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use engine::buffer::{Buffer, Gather, Pool, Slice};
-use engine::counters::Counters;
+use engine::buffer::{Buffer, Gather, Slice};
 use engine::executor::Executor;
 use engine::log::config::{Appends, LogConfig, MapLimits, OpenCounts, ReclaimOptions};
 use engine::log::dispatch::FillWait;
 use engine::log::engine::LogSet;
-use engine::log::port::{LogPlatform, LogPort};
 use engine::log::reclaim::choose::ReclaimPolicy;
-use engine::log::recover::{Start, recover};
-use engine::log::shared::LogShared;
-use engine::members::MemberState;
 use engine::volume::Space;
+use engine::zone_device::ZoneAccess;
 use engine::zone_device::timing::DriveModel;
-use engine::zone_device::{ZoneAccess, ZonedInfo};
 use layout::geometry::Level;
-use layout::zoned::{Access, Carrier, Class, Epoch, MapEntryBytes, MapShape};
+use layout::zoned::{Access, Carrier, Class, MapEntryBytes, MapShape};
 use serde::Serialize;
 
-use super::array::Clock;
+use super::array::{serve_new, zoned_info};
 use super::drive::TimedZones;
 use crate::experiment::member::Timeline;
 use crate::experiment::quantile_us;
@@ -179,10 +174,14 @@ fn write(point: &Point, logical: u64, stages: &[(bool, u64)]) -> (Latencies, f64
     let time = Timeline::new();
     let executor = Executor::new(Box::new(|| {}));
     let found = Rc::new(Cell::new(None));
-    let (own, of, told, point, stages) =
-        (Rc::clone(&time), executor.clone(), Rc::clone(&found), *point, stages.to_vec());
+    let (own, of, told) = (Rc::clone(&time), executor.clone(), Rc::clone(&found));
+    let (point, stages) = (*point, stages.to_vec());
     executor.spawn(async move {
-        let (set, shared) = start(&point, logical, &own, &of).await;
+        let zoned = zoned_info(ZoneAccess::Append, point.zones, point.zone_blocks);
+        let device = |_| Some(TimedZones::new(zoned.clone(), DriveModel::Zn540, &own, true));
+        let devices = (0..MEMBERS).map(device).collect();
+        let (set, shared) = serve_new(config(&point, logical), devices, NUMBERS, &own, &of).await;
+        let set = Rc::new(set);
         let clients = Rc::new(Clients::new(&point, logical, &own));
         let fills = stages.len() > 2;
         for (at, (is_measured, requests)) in stages.into_iter().enumerate() {
@@ -218,8 +217,10 @@ struct Clients {
     random: Random,
     logical: u64,
     places: Places,
-    /// For Zipf: the share of all writes that goes to the first so many blocks.
+    /// For Zipf: which share of all writes goes to the most written blocks up to each.
     shares: Vec<f64>,
+    /// Has no divisor in common with the array's size, so that its multiples reach every block.
+    stride: u64,
     data: Slice,
     left: Cell<u64>,
     latencies_ns: RefCell<Vec<u64>>,
@@ -242,6 +243,7 @@ impl Clients {
             logical,
             places: point.places,
             shares,
+            stride: (7_368_787..).find(|stride| gcd(*stride, logical) == 1).expect("a prime is among them"),
             data: Buffer::new((FILL_BLOCKS * BLOCK) as usize).freeze(),
             left: Cell::new(0),
             latencies_ns: RefCell::default(),
@@ -285,10 +287,9 @@ impl Clients {
         }
     }
 
-    /// What is written often is not side by side: a number without a divisor in common with the array's size moves it about.
+    /// What is written often is not side by side.
     fn spread(&self, rank: u64) -> u64 {
-        let odd = (0..).map(|step| 7_368_787 + step).find(|odd| gcd(*odd, self.logical) == 1);
-        (u128::from(rank) * u128::from(odd.unwrap_or(1)) % u128::from(self.logical)) as u64
+        (u128::from(rank) * u128::from(self.stride) % u128::from(self.logical)) as u64
     }
 
     fn latencies(&self, elapsed_ns: u64) -> Latencies {
@@ -306,43 +307,6 @@ impl Clients {
 
 fn gcd(first: u64, second: u64) -> u64 {
     if second == 0 { first } else { gcd(second, first % second) }
-}
-
-/// A new array that serves.
-async fn start(
-    point: &Point,
-    logical: u64,
-    time: &Rc<Timeline>,
-    executor: &Executor,
-) -> (Rc<LogSet<TimedZones>>, std::sync::Arc<LogShared>) {
-    let zone_bytes = u64::from(point.zone_blocks) * BLOCK;
-    let zoned = ZonedInfo {
-        access: ZoneAccess::Append,
-        zones: point.zones,
-        zone_bytes,
-        capacity_bytes: zone_bytes,
-        record_bytes_max: 128 << 10,
-        metadata_bytes: 64,
-        open_max: None,
-        active_max: None,
-    };
-    let device = |_| Some(TimedZones::new(zoned.clone(), DriveModel::Zn540, time, true));
-    let devices: Vec<_> = (0..MEMBERS).map(device).collect();
-    let start = Start {
-        config: config(point, logical),
-        devices: devices.clone(),
-        states: vec![MemberState::InSync; MEMBERS.into()],
-        epoch: Epoch { number: 1, random: 1 },
-        numbers: 1..NUMBERS,
-        checkpoint: None,
-        counters: [Counters::default()].into(),
-        events: Box::new(|_| {}),
-    };
-    let pool = Pool::new(64 << 20);
-    let platform: Rc<dyn LogPlatform> = Rc::new(Clock { time: Rc::clone(time), random: Random::new(2) });
-    let (shared, _) = recover(start, executor, &pool, &platform).await.expect("an empty array starts");
-    let port = LogPort::new(std::sync::Arc::clone(&shared), 0, executor.clone(), pool, platform, devices);
-    (Rc::new(LogSet::serve(port)), shared)
 }
 
 fn config(point: &Point, logical_blocks: u64) -> LogConfig {

@@ -113,9 +113,11 @@ fn create(array: &NewArray, devices: &[NewMember], places: &[Place]) -> Result<(
 
 /// As was asked for. Where the members of a RAID-0 differ in size and nothing was, by the rule of kernels from 3.14 on.
 fn layout(array: &NewArray, devices: &[NewMember], places: &[Place]) -> Result<Layout, Failure> {
+    if array.level != Level::Raid0 {
+        return Ok(array.layout);
+    }
     let created = array.create(devices).map_err(|error| explained(error, places, array.member_bytes))?;
-    let needs_one = array.level == Level::Raid0
-        && raid0_zones(&created.superblocks) == Err(GeometryError::ZonesNeedLayout);
+    let needs_one = raid0_zones(&created.superblocks) == Err(GeometryError::ZonesNeedLayout);
     Ok(if needs_one { Layout::Raid0Alternate } else { array.layout })
 }
 
@@ -193,10 +195,8 @@ fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure
 fn check_sizes(arguments: &CreateArguments, level: Level, places: &[Place]) -> Result<(), Failure> {
     let sizes = || places.iter().map(|place| place.device_bytes);
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-    if level == Level::Raid0 {
-        return Ok(());
-    }
-    if arguments.force || arguments.size.is_some() || most - least <= most / 100 * UNEQUAL_PERCENT {
+    let is_wanted = level == Level::Raid0 || arguments.force || arguments.size.is_some();
+    if is_wanted || most - least <= most / 100 * UNEQUAL_PERCENT {
         return Ok(());
     }
     let smallest = places.iter().find(|place| place.device_bytes == least).expect("there is a smallest");
