@@ -56,6 +56,15 @@ impl Drive {
         self.bytes.lock().expect("no panic")[blocks.start * BLOCK..blocks.end * BLOCK]
             .copy_from_slice(contents);
     }
+
+    /// Until a write is held up.
+    pub fn wait_for_write(&self) {
+        let since = Instant::now();
+        while self.waiting.load(Ordering::SeqCst) == 0 {
+            assert!(since.elapsed() < LIMIT, "it writes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// A shard's handle of a drive.
