@@ -187,6 +187,10 @@ impl<D: Device> SuperblockWriter<D> {
     /// array to start from them: going on would make stale what the others hold.
     async fn write_round(&self) -> bool {
         let shared = &self.set.shared;
+        if shared.members.fenced() {
+            // F-I7: not even where this host is not fenced yet, for the members are the next host's as they are.
+            return self.give_up();
+        }
         if !shared.members.may_write() || (self.stopping.get() && self.is_untouched()) {
             // Nothing was acknowledged that members would have to know of.
             shared.members.metadata_written(shared.members.metadata_version());
@@ -219,10 +223,7 @@ impl<D: Device> SuperblockWriter<D> {
         }
         drop(announcing);
         if !enough {
-            shared.members.metadata_lost();
-            shared.intent.lost();
-            shared.redo.lost();
-            return false;
+            return self.give_up();
         }
         if round.closing {
             shared.intent.clean_written();
@@ -233,6 +234,15 @@ impl<D: Device> SuperblockWriter<D> {
         self.persisted.replace(states);
         shared.members.metadata_written(round.version);
         true
+    }
+
+    /// No superblock is written any more: what waits for one, for a bit or for a record fails.
+    fn give_up(&self) -> bool {
+        let shared = &self.set.shared;
+        shared.members.metadata_lost();
+        shared.intent.lost();
+        shared.redo.lost();
+        false
     }
 
     /// The array is as it started, without members that no superblock calls failed: they are none the older for it.

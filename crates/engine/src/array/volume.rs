@@ -60,6 +60,11 @@ impl<E: Engine> ArrayVolume<E> {
         }
         Ok(())
     }
+
+    /// Of whatever a request fails once another host has the members: that is the reason.
+    fn said(&self, error: VolumeError) -> VolumeError {
+        if self.mode.fenced.load(Relaxed) { VolumeError::Fenced } else { error }
+    }
 }
 
 impl<E: Engine> Volume for ArrayVolume<E> {
@@ -87,7 +92,7 @@ impl<E: Engine> Space for ArrayVolume<E> {
         let began = self.engine.begin();
         let result = self.engine.read(offset_bytes, bytes).await;
         self.engine.end(began);
-        result
+        result.map_err(|error| self.said(error))
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
@@ -101,14 +106,14 @@ impl<E: Engine> Space for ArrayVolume<E> {
         let began = self.engine.begin();
         let result = self.engine.write(offset_bytes, data, fua).await;
         self.engine.end(began);
-        result
+        result.map_err(|error| self.said(error))
     }
 
     async fn flush(&self) -> Result<(), VolumeError> {
         // Invariant 7: a write is acknowledged when its members' writes returned, and a member's flush covers every
         // write that returned before, whichever shard sent it.
         self.engine.counters().flushes.add(1);
-        self.engine.flush().await
+        self.engine.flush().await.map_err(|error| self.said(error))
     }
 
     async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, how: ZeroFlags) -> Result<(), VolumeError> {
@@ -117,7 +122,7 @@ impl<E: Engine> Space for ArrayVolume<E> {
         if bytes == 0 {
             return Ok(());
         }
-        self.engine.write_zeroes(offset_bytes, bytes, how).await
+        self.engine.write_zeroes(offset_bytes, bytes, how).await.map_err(|error| self.said(error))
     }
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
@@ -126,7 +131,7 @@ impl<E: Engine> Space for ArrayVolume<E> {
         if bytes == 0 {
             return Ok(());
         }
-        self.engine.discard(offset_bytes, bytes).await
+        self.engine.discard(offset_bytes, bytes).await.map_err(|error| self.said(error))
     }
 }
 

@@ -203,6 +203,9 @@ impl Members {
     pub fn set_fenced(&self, reason: &str) {
         if !self.fenced.swap(true, SeqCst) {
             self.report(Event::Fenced { reason: reason.to_string() });
+            // What waits for a record on the members waits in vain. The superblock writer ends the rest of it.
+            self.metadata.lost();
+            self.want_metadata();
         }
     }
 
