@@ -92,6 +92,7 @@ impl Array {
         note_start(machine, how, &assembled.redo().repair);
         let prepared = share(machine, assembled);
         let shared = Arc::clone(prepared.shared());
+        connected.iter().for_each(|disk| machine.connect(disk));
         if let Some(plan) = scenario.fabric {
             Fabric::attach(&world, plan, &connected);
             shared.peers.enable(plan.is_auto);
@@ -122,8 +123,7 @@ impl Array {
 
     /// Runs the world until nothing is left to do, or `steps` steps were made. What is idle with work left is stuck.
     pub(crate) fn run(&self, steps: u64) -> Ended {
-        let executors: Vec<Executor> = self.shards.iter().map(|shard| shard.executor.clone()).collect();
-        let ended = self.world.run(&executors, steps);
+        let ended = self.world.run(&self.machine.executors(self.executors()), steps);
         let what = match ended {
             Ended::Idle if !self.open.borrow().is_empty() => "stuck: nothing can run",
             Ended::Circles => "the world runs in circles",
@@ -134,16 +134,16 @@ impl Array {
     }
 
     /// Runs a piece of work on a shard, known by `words` while it lasts.
-    pub(crate) fn spawn(
+    pub(crate) fn spawn<T>(
         self: &Rc<Self>,
         shard: usize,
         words: impl Into<String>,
-        work: impl Future<Output = ()> + 'static,
+        work: impl Future<Output = T> + 'static,
     ) {
         let open = self.open(words.into());
         let array = Rc::clone(self);
         self.shards[shard].executor.spawn(async move {
-            work.await;
+            let _ = work.await;
             array.close(open);
         });
     }
@@ -156,6 +156,10 @@ impl Array {
 
     pub(crate) fn close(&self, open: u64) {
         self.open.borrow_mut().remove(&open);
+    }
+
+    pub(crate) fn executors(&self) -> impl Iterator<Item = Executor> {
+        self.shards.iter().map(|shard| shard.executor.clone())
     }
 
     pub(crate) fn any_shard(&self) -> usize {
@@ -229,10 +233,10 @@ fn run_start(
     let sets = shards.iter().map(|shard| Rc::clone(&shard.set)).collect();
     let (set, platform) = (Rc::clone(&shards[0].set), SimPlatform::new(machine, sets));
     let connected = machine.connected();
-    let device = move |candidate: usize| Some(Rc::new(SimDevice(Rc::clone(&connected[candidate]))));
+    let device = move |candidate: usize| Some(Rc::new(SimDevice::new(&connected[candidate])));
     let starting = async move { start_array(prepared, set, platform, device, None).await };
     let started = shards[0].executor.spawn_with_result(starting);
-    let executors: Vec<Executor> = shards.iter().map(|shard| shard.executor.clone()).collect();
+    let executors = machine.executors(shards.iter().map(|shard| shard.executor.clone()));
     loop {
         match started.try_take() {
             Some(Ok(running)) => return Some(running),
@@ -277,5 +281,5 @@ impl Shard {
 }
 
 pub(crate) fn attach(disk: &Rc<Disk>) -> Attached<SimDevice> {
-    Attached { device: SimDevice(Rc::clone(disk)), data_offset: disk.places.data }
+    Attached { device: SimDevice::new(disk), data_offset: disk.places.data }
 }

@@ -21,11 +21,16 @@ pub enum Kind {
     Zoned,
     /// Histories of parity arrays whose members' targets make parity among themselves.
     Peers,
+    /// Histories of arrays whose members are on other machines.
+    Network,
+    /// A fault at every command to such members, of a short history.
+    Messages,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Kind::Histories, Kind::Grid, Kind::Zoned, Kind::Peers];
+    pub const ALL: [Self; 6] =
+        [Kind::Histories, Kind::Grid, Kind::Zoned, Kind::Peers, Kind::Network, Kind::Messages];
 
     /// As the command line has it.
     pub fn name(self) -> &'static str {
@@ -34,6 +39,8 @@ impl Kind {
             Kind::Grid => "grid",
             Kind::Zoned => "zoned",
             Kind::Peers => "peers",
+            Kind::Network => "network",
+            Kind::Messages => "messages",
         }
     }
 
@@ -47,6 +54,8 @@ impl Kind {
             Kind::Grid => crate::grid::run(seed, options),
             Kind::Zoned => crate::zoned::run(seed, options),
             Kind::Peers => crate::history::run_with_peers(seed, options),
+            Kind::Network => crate::history::run_with_network(seed, options),
+            Kind::Messages => crate::grid::messages::run(seed, options),
         }
     }
 }

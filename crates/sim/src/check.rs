@@ -53,6 +53,9 @@ pub(crate) fn acknowledged(array: &Array, write: &Write, fua: bool) {
     let oracle = machine.oracle.borrow();
     for number in write.blocks.clone() {
         for (slot, disk, offset) in recorded::in_sync_places(machine, number) {
+            if !fua && disk.gate.has_lost_writes.get() {
+                continue; // a flush would fail, and the member with it (F-I17)
+            }
             disk.peek(offset, &mut block);
             array.world.counts.borrow_mut().blocks_on_acknowledgement += 1;
             if !identify(&block, number).is_some_and(|content| oracle.may_hold(number, content)) {

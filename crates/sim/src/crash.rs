@@ -9,8 +9,11 @@ use crate::disk::Disk;
 use crate::disk::cache::Survivors;
 use crate::lost::may_lose;
 use crate::machine::Machine;
+use crate::network;
 use crate::recorded;
 use crate::trace::Note;
+use crate::workload;
+use crate::world::{Ended, NO_LIMIT};
 use layout::units::Slot;
 
 /// Places of one member that cannot be read after a crash, at the most.
@@ -24,6 +27,7 @@ pub(crate) fn crash(array: &Rc<Array>) {
         machine.oracle.borrow_mut().resynced();
     }
     array.kill();
+    machine.kill_fenced();
     world.cut();
     let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);
     if survive == 100 {
@@ -33,18 +37,55 @@ pub(crate) fn crash(array: &Rc<Array>) {
     }
     world.note(Note::Words(format!("crash; {survive} % of what is not durable survives")));
     machine.cut_power(|blocks, random| Survivors::some(blocks, survive, random));
-    come_back(machine);
+    let with_bad_places = draw_bad_places(machine);
+    come_back(machine, with_bad_places.as_deref());
     recorded::check_after_cut(machine);
 }
 
-/// The machine starts again with every device, also those that had failed, with the contents that they had then. Now and
-/// then one is away this time, and back the next.
-fn come_back(machine: &Machine) {
+/// Another host takes the members while this one goes on: its clients get errors, and nothing that it does counts any more (F-I6,
+/// F-I7).
+pub(crate) fn take_over(array: &Rc<Array>) {
+    let (machine, world) = (&array.machine, &array.world);
+    world.note(Note::Words("another host takes the members over".to_string()));
+    world.counts.borrow_mut().network_take_overs += 1;
+    machine.excuses.fenced.set(true);
+    machine.excuses.all_logged.set(false);
+    if array.writer.resync_from_bytes().is_none() {
+        machine.oracle.borrow_mut().resynced();
+    }
+    let own = Rc::clone(machine);
+    array.spawn(0, "another host takes the members", async move {
+        let disks = own.all_disks.borrow().clone();
+        network::take_all(&own.world, &own.hosts, &disks).await;
+    });
+    array.requests_left.set(array.requests_left.get().min(REQUESTS_AT_A_FENCE));
+    if array.run(NO_LIMIT) != Ended::Idle {
+        return;
+    }
+    // And those that come after it.
+    workload::start(array, REQUESTS_AT_A_FENCE);
+    if array.run(NO_LIMIT) != Ended::Idle {
+        return;
+    }
+    machine.hosts.all_taken.set(false);
+    machine.excuses.fenced.set(false);
+    array.shared.self_check();
+    machine.fenced.borrow_mut().extend(array.executors());
+    machine.cut_power(|_, _| Survivors::All);
+    come_back(machine, None);
+    recorded::check_after_cut(machine);
+}
+
+/// Requests of a host that is being fenced, and of one that is.
+const REQUESTS_AT_A_FENCE: u64 = 8;
+
+/// The machine starts again with every device, also those that had failed, with the contents that they had then, but for one
+/// that has bad places. Now and then one is away this time, and back the next.
+fn come_back(machine: &Machine, with_bad_places: Option<&Disk>) {
     let random = machine.world.random();
-    let with_bad_places = draw_bad_places(machine);
     for disk in machine.all_disks.borrow().iter() {
         // Broken members come back as working ones: assembling with fewer is what a later check is for.
-        if with_bad_places.as_ref().is_none_or(|other| other.number != disk.number) {
+        if with_bad_places.is_none_or(|other| other.number != disk.number) {
             disk.mend();
         }
         disk.faults.borrow_mut().transient_one_in = machine.scenario.faults.transient_one_in;

@@ -15,6 +15,7 @@
 
 pub(crate) mod cache;
 mod lies;
+pub(crate) mod remote;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -39,6 +40,7 @@ use cache::{Cache, Survivors, Written};
 use layout::units::DeviceOffset;
 use lies::Lies;
 pub(crate) use lies::{Astray, Damage};
+use remote::{Done, Gate, SimLink, Work};
 pub(crate) use watch::{Change, Watch};
 
 pub(crate) struct Disk {
@@ -56,6 +58,10 @@ pub(crate) struct Disk {
     connected: Cell<bool>,
     /// The target that serves it, while that takes part in ops.
     pub(crate) target: RefCell<Option<Rc<dyn SimTarget>>>,
+    /// The current host's way to it, if it is on another machine.
+    pub(crate) link: RefCell<Option<Rc<dyn SimLink>>>,
+    /// Which host its target serves.
+    pub(crate) gate: Gate,
 }
 
 /// What lies where on a device, in bytes.
@@ -155,6 +161,8 @@ impl Disk {
             lies: RefCell::default(),
             connected: Cell::new(true),
             target: RefCell::default(),
+            link: RefCell::default(),
+            gate: Gate::default(),
         })
     }
 
@@ -172,6 +180,8 @@ impl Disk {
             lies: RefCell::default(),
             connected: self.connected.clone(),
             target: RefCell::default(),
+            link: RefCell::default(),
+            gate: Gate::default(),
         })
     }
 
@@ -244,6 +254,7 @@ impl Disk {
 
     /// The power is gone; `survives` says what is left of each write that was not durable, given its blocks.
     pub(crate) fn cut(&self, survives: &impl Fn(u64, &Random) -> Survivors) {
+        self.gate.clear();
         self.cache.borrow_mut().cut(|blocks| survives(blocks, self.world.random()));
         self.watch.metadata_changed();
     }
@@ -423,18 +434,6 @@ impl Disk {
         });
     }
 
-    fn change(
-        self: &Rc<Self>,
-        name: &'static str,
-        offset: u64,
-        written: Written,
-        fua: bool,
-    ) -> Pending<Result<(), DeviceError>> {
-        let (pending, filler) = pending();
-        self.change_then(name, offset, written, fua, |result| filler.fill(result));
-        pending
-    }
-
     /// A write or zeroing from its start to its end.
     fn change_then(
         self: &Rc<Self>,
@@ -530,6 +529,45 @@ impl Disk {
         }
     }
 
+    /// Makes durable what had returned when it was sent.
+    fn flush_then(self: &Rc<Self>, then: impl FnOnce(Result<(), DeviceError>) + 'static) {
+        let disk = Rc::clone(self);
+        disk.sent("flush", 0, 0, false);
+        let sent = disk.cache.borrow_mut().begin();
+        self.world.after(self.delay(), move || {
+            let result = disk.fault("flush", 0, 0);
+            let failed = result.is_err();
+            let sent = if disk.faults.borrow().flushes_lie { 0 } else { sent };
+            disk.cache.borrow_mut().flushed(sent, || failed && disk.world.random().one_in(2));
+            disk.watch.metadata_changed();
+            disk.watch.boundary();
+            disk.done("flush", 0, 0, &result);
+            then(result);
+        });
+    }
+
+    /// Does what a host on another machine asks for.
+    pub(crate) fn carry_out(self: &Rc<Self>, work: Work, then: impl FnOnce(Done) + 'static) {
+        let name = work.name();
+        match work {
+            Work::Read { offset, bytes } => {
+                self.read(offset, Buffer::new(bytes as usize), |(buffer, result)| {
+                    then(result.map(|()| Some(buffer)));
+                });
+            }
+            Work::Write { offset, data, fua } => {
+                self.change_then(name, offset, Written::Data(data), fua, |result| {
+                    then(result.map(|()| None));
+                });
+            }
+            Work::Zeroes { offset, bytes } | Work::Discard { offset, bytes } => {
+                let zeroes = Written::Zeroes(bytes);
+                self.change_then(name, offset, zeroes, false, |result| then(result.map(|()| None)));
+            }
+            Work::Flush => self.flush_then(|result| then(result.map(|()| None))),
+        }
+    }
+
     /// A read of a target for itself.
     pub(crate) fn read_then(
         self: &Rc<Self>,
@@ -559,7 +597,45 @@ impl Disk {
 }
 
 /// One shard's way to a [`Disk`].
-pub(crate) struct SimDevice(pub(crate) Rc<Disk>);
+#[derive(Clone)]
+pub(crate) struct SimDevice(pub(crate) Rc<Disk>, Option<Rc<dyn SimLink>>);
+
+impl SimDevice {
+    /// By the link that it has now: a later one is another attach's.
+    pub(crate) fn new(disk: &Rc<Disk>) -> Self {
+        SimDevice(Rc::clone(disk), disk.link.borrow().clone())
+    }
+
+    /// Has something done that returns no data, here or by the target.
+    fn work(&self, work: Work) -> Pending<Result<(), DeviceError>> {
+        let (pending, filler) = pending();
+        let done = move |done: Done| filler.fill(done.map(drop));
+        match &self.1 {
+            Some(link) => link.send(work, Box::new(done)),
+            None => self.0.carry_out(work, done),
+        }
+        pending
+    }
+
+    /// Reads here, or by the target.
+    fn read_then(
+        &self,
+        offset: u64,
+        mut buffer: Buffer,
+        then: impl FnOnce((Buffer, Result<(), DeviceError>)) + 'static,
+    ) {
+        let Some(link) = &self.1 else { return self.0.read(offset, buffer, then) };
+        self.0.check_memory(std::iter::once(buffer.bytes().as_ptr() as usize));
+        let bytes = buffer.len() as u64;
+        let done = Box::new(move |done: Done| {
+            let result = done.map(|read| {
+                buffer.bytes_mut().copy_from_slice(read.expect("a read has its data").bytes());
+            });
+            then((buffer, result));
+        });
+        link.send(Work::Read { offset, bytes }, done);
+    }
+}
 
 impl Device for SimDevice {
     type Read = Pending<(Buffer, Result<(), DeviceError>)>;
@@ -571,33 +647,19 @@ impl Device for SimDevice {
 
     fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read {
         let (pending, filler) = pending();
-        self.0.read(offset.get(), buffer, |read| filler.fill(read));
+        self.read_then(offset.get(), buffer, |read| filler.fill(read));
         pending
     }
 
     fn write(&self, offset: DeviceOffset, data: Gather, fua: bool) -> Self::Done {
         self.0.world.counts.borrow_mut().member_writes += 1;
         self.0.check_memory(data.slices().iter().map(|slice| slice.bytes().as_ptr() as usize));
-        self.0.change("write", offset.get(), Written::Data(data), fua)
+        self.work(Work::Write { offset: offset.get(), data, fua })
     }
 
     fn flush(&self) -> Self::Done {
-        let disk = Rc::clone(&self.0);
-        disk.world.counts.borrow_mut().member_flushes += 1;
-        disk.sent("flush", 0, 0, false);
-        let sent = disk.cache.borrow_mut().begin();
-        let (pending, filler) = pending();
-        self.0.world.after(self.0.delay(), move || {
-            let result = disk.fault("flush", 0, 0);
-            let failed = result.is_err();
-            let sent = if disk.faults.borrow().flushes_lie { 0 } else { sent };
-            disk.cache.borrow_mut().flushed(sent, || failed && disk.world.random().one_in(2));
-            disk.watch.metadata_changed();
-            disk.watch.boundary();
-            disk.done("flush", 0, 0, &result);
-            filler.fill(result);
-        });
-        pending
+        self.0.world.counts.borrow_mut().member_flushes += 1;
+        self.work(Work::Flush)
     }
 
     fn discard(&self, offset: DeviceOffset, bytes: u64) -> Self::Done {
@@ -608,7 +670,7 @@ impl Device for SimDevice {
         if !self.0.abilities.discard {
             return self.0.unsupported("discard", offset.get(), bytes);
         }
-        self.0.change("discard", offset.get(), Written::Zeroes(bytes), false)
+        self.work(Work::Discard { offset: offset.get(), bytes })
     }
 
     fn write_zeroes(&self, offset: DeviceOffset, bytes: u64, _may_unmap: bool) -> Self::Done {
@@ -616,7 +678,7 @@ impl Device for SimDevice {
         if !self.0.abilities.write_zeroes {
             return self.0.unsupported("write zeroes", offset.get(), bytes);
         }
-        self.0.change("write zeroes", offset.get(), Written::Zeroes(bytes), false)
+        self.work(Work::Zeroes { offset: offset.get(), bytes })
     }
 
     fn peer(&self) -> Option<&dyn PeerMember> {
@@ -645,7 +707,7 @@ impl PeerMember for SimDevice {
 impl ReadForeign for SimDevice {
     fn read_into(&self, offset: DeviceOffset, bytes: usize, target: Lease) -> Option<Self::Done> {
         let (world, (pending, filler)) = (Rc::clone(&self.0.world), pending());
-        self.0.read(offset.get(), Buffer::new(bytes), move |(buffer, result)| {
+        self.read_then(offset.get(), Buffer::new(bytes), move |(buffer, result)| {
             world.foreign_buffers.fill(&target, buffer.bytes());
             drop(target);
             filler.fill(result);

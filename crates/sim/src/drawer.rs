@@ -114,7 +114,7 @@ mod tests {
             let disk = Rc::clone(&machine.all_disks.borrow()[0]);
             let mut block = Buffer::new(machine.unit() as usize);
             block.bytes_mut().fill(byte);
-            drop(SimDevice(Rc::clone(&disk)).write(disk.places.data, Gather::from(block.freeze()), false));
+            drop(SimDevice::new(&disk).write(disk.places.data, Gather::from(block.freeze()), false));
             let failure = machine.world.failure();
             let found = failure.as_ref().is_some_and(|what| what.starts_with("invariant 2: device 0: write"));
             assert_eq!((found, failure.is_some()), (is_found, is_found), "{failure:?}");

@@ -5,6 +5,7 @@ mod bad_blocks;
 mod bitmaps;
 mod devices;
 mod long_superblocks;
+mod network;
 mod starts;
 
 use std::cell::Cell;
@@ -98,6 +99,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         unlogged_starts: false,
         bad_log: false,
         fabric: None,
+        network: None,
     }
 }
 
@@ -107,7 +109,7 @@ fn logged(scenario: Scenario) -> Scenario {
 }
 
 /// Runs some work to its end, and everything else too.
-fn run(array: &Rc<Array>, work: impl Future<Output = ()> + 'static) {
+fn run<T>(array: &Rc<Array>, work: impl Future<Output = T> + 'static) {
     array.spawn(0, "the test", work);
     finish(array);
 }

@@ -11,11 +11,13 @@ use layout::geometry::Level;
 
 use crate::array::Array;
 use crate::check;
-use crate::crash::crash;
+use crate::crash::{crash, take_over};
 use crate::drawer;
 use crate::fabric::FabricPlan;
 use crate::machine::Machine;
+use crate::network::NetworkPlan;
 use crate::operator;
+use crate::outage;
 use crate::random::Random;
 use crate::reading;
 use crate::recorded;
@@ -56,6 +58,20 @@ pub fn run_with_peers(seed: u64, options: &Options) -> Result<Report, Box<Failur
     witness(seed, &world, scenario, live)
 }
 
+/// Runs the history of a seed of an array whose members are on other machines.
+///
+/// # Errors
+/// [`Failure`] says which check failed, and how.
+pub fn run_with_network(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+    let random = Random::new(seed ^ 0x6e65_7477);
+    let mut scenario = Scenario::draw(&random, options.level);
+    scenario.network = Some(NetworkPlan { bug: options.network_bug, ..NetworkPlan::draw(&random) });
+    let random = options.change(&mut scenario, seed).unwrap_or(random);
+    let world = World::new(random, options.tail.max(1));
+    world.counts.borrow_mut().histories = 1;
+    witness(seed, &world, scenario, live)
+}
+
 /// Runs a history by `live` and reports how it ended; a panic is a failure.
 pub(crate) fn witness(
     seed: u64,
@@ -70,6 +86,7 @@ pub(crate) fn witness(
     if let Some(array) = &running {
         let _ = catch_unwind(AssertUnwindSafe(|| array.kill()));
     }
+    let _ = catch_unwind(AssertUnwindSafe(|| machine.kill_fenced()));
     if let Err(panic) = lived {
         world.fail_by_panic(&*panic);
     }
@@ -105,6 +122,7 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
             return;
         }
         operator::start(&array);
+        outage::start(&array);
         workload::start(&array, machine.scenario.load.requests);
         let in_the_middle = machine.world.random().one_in(2);
         let steps = if in_the_middle { machine.world.random().between(1, 4000) } else { NO_LIMIT };
@@ -116,8 +134,13 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
         if machine.world.failure().is_some() {
             return;
         }
+        let may_be_taken =
+            machine.scenario.network.is_some_and(|plan| plan.take_overs) && array.clients.get() > 0;
         *running = None;
-        crash(&array);
+        match may_be_taken && machine.world.random().one_in(2) {
+            true => take_over(&array),
+            false => crash(&array),
+        }
         if machine.world.failure().is_some() {
             return;
         }
@@ -126,7 +149,7 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
 
 /// After a crash the oracle settles on one content of every block. Where members can fail during a resync, it first waits
 /// for the resync to end; elsewhere clients use the array meanwhile.
-fn restart(array: &Rc<Array>) -> bool {
+pub(crate) fn restart(array: &Rc<Array>) -> bool {
     let machine = &array.machine;
     machine.excuses.beyond.set(false);
     if machine.scenario.consistency == Consistency::None || array.after_unmarked {

@@ -25,8 +25,10 @@ pub mod grid;
 mod history;
 mod lost;
 mod machine;
+mod network;
 mod operator;
 mod oracle;
+mod outage;
 mod outcome;
 mod pages;
 mod platform;
@@ -46,5 +48,6 @@ pub mod zoned;
 
 pub use counts::Counts;
 pub use history::run;
+pub use network::Bug;
 pub use reduced::Reduced;
 pub use report::{Failure, Options, Report};

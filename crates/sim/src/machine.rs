@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use engine::array::assemble::Refusal;
+use engine::executor::Executor;
 use layout::geometry::Geometry;
 use layout::units::{ArrayOffset, Slot};
 
 use crate::disk::cache::Survivors;
 use crate::disk::{Disk, Watch};
+use crate::network::{self, Hosts};
 use crate::oracle::Oracle;
 use crate::outcome::Outcome;
 use crate::pages::Pages;
@@ -35,6 +37,10 @@ pub(crate) struct Machine {
     pub(crate) excuses: Excuses,
     /// Ids of generations that were drawn.
     pub(crate) generations: Cell<u64>,
+    /// Which host has the members, where they are on other machines.
+    pub(crate) hosts: Rc<Hosts>,
+    /// Shards of hosts from which the members were taken.
+    pub(crate) fenced: RefCell<Vec<Executor>>,
     /// A run since the last repair by hand wrote nothing down before stripes changed: no record says which parity agrees.
     pub(crate) unmarked: Cell<bool>,
 }
@@ -55,6 +61,8 @@ pub(crate) struct Excuses {
     /// Blocks of a mirror whose copies a crash left different. The first copy counts until the resync is over or a write with
     /// FUA replaces the block.
     pub(crate) uneven: RefCell<BTreeSet<u64>>,
+    /// Another host takes the members.
+    pub(crate) fenced: Cell<bool>,
     /// A member lies on purpose: its contents are compared once the trial is over.
     pub(crate) lying: Cell<bool>,
     /// When the power went every write was logged before it touched its stripe, and no stripe was in doubt.
@@ -76,8 +84,28 @@ impl Machine {
             oracle: RefCell::new(oracle),
             excuses: Excuses::default(),
             generations: Cell::new(0),
+            hosts: Rc::default(),
+            fenced: RefCell::default(),
             unmarked: Cell::new(false),
         })
+    }
+
+    /// What runs: an array's shards, and those of fenced hosts.
+    pub(crate) fn executors(&self, own: impl Iterator<Item = Executor>) -> Vec<Executor> {
+        own.chain(self.fenced.borrow().iter().cloned()).collect()
+    }
+
+    /// The processes of fenced hosts end.
+    pub(crate) fn kill_fenced(&self) {
+        let fenced = std::mem::take(&mut *self.fenced.borrow_mut());
+        fenced.iter().for_each(Executor::abandon);
+    }
+
+    /// Gives a device a connection of the current host, if members are on other machines.
+    pub(crate) fn connect(&self, disk: &Rc<Disk>) {
+        if let Some(plan) = self.scenario.network {
+            network::connect(&self.world, plan, &self.hosts, disk);
+        }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {

@@ -11,7 +11,7 @@ use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
 use sim::shrink::shrink;
 use sim::zoned::Plant;
-use sim::{Counts, Failure, Options, Reduced};
+use sim::{Bug, Counts, Failure, Options, Reduced};
 
 /// Lines of the trace that a failure prints.
 const TAIL: usize = 60;
@@ -65,6 +65,9 @@ struct Arguments {
     /// Plants a bug in zoned arrays to see it found.
     #[arg(long)]
     plant: Option<Plant>,
+    /// Plants a bug in members on other machines to see it found.
+    #[arg(long)]
+    network_bug: Option<Bug>,
     /// With --only zoned: bits to flip at the end of each history, in which the power is not cut then.
     #[arg(long, value_name = "N")]
     flips: Option<u64>,
@@ -95,6 +98,10 @@ enum Only {
     Zoned,
     /// Histories of parity arrays whose members' targets make parity among themselves.
     Peers,
+    /// Histories of arrays whose members are on other machines: connections are cut, targets restart, another host takes over.
+    Network,
+    /// A fault at every command to such members, of a short history of a small array.
+    Messages,
     /// Every short sequence of an operator's acts at a tiny array, and members that run apart.
     Acts,
 }
@@ -107,6 +114,8 @@ impl Only {
             Only::Grid => Some(Kind::Grid),
             Only::Zoned => Some(Kind::Zoned),
             Only::Peers => Some(Kind::Peers),
+            Only::Network => Some(Kind::Network),
+            Only::Messages => Some(Kind::Messages),
             Only::Acts => None,
         }
     }
@@ -200,6 +209,7 @@ fn main() -> ExitCode {
         level: arguments.level,
         flushes_lie: arguments.flushes_lie,
         plant: arguments.plant,
+        network_bug: arguments.network_bug,
         flips: arguments.flips,
         reduced: arguments.reduced.clone(),
         tail,
@@ -346,6 +356,9 @@ fn print_failure(kind: Kind, failure: &Failure, options: &Options) {
     }
     if let Some(plant) = options.plant.and_then(|plant| plant.to_possible_value()) {
         words.push_str(&format!(" --plant {}", plant.get_name()));
+    }
+    if let Some(bug) = options.network_bug.and_then(|bug| bug.to_possible_value()) {
+        words.push_str(&format!(" --network-bug {}", bug.get_name()));
     }
     if options.reduced != Reduced::default() {
         words.push_str(&format!(" --reduced {}", options.reduced));

@@ -13,6 +13,7 @@ use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
 use crate::drawer;
 use crate::lost::may_lose;
+use crate::network;
 use crate::start::{bad_blocks, record};
 use crate::trace::Note;
 
@@ -114,7 +115,8 @@ fn inflict(array: &Array, disk: &Disk, what: u64) {
 /// Whether the array survives without this member, given all that is broken already.
 pub(crate) fn expendable(array: &Array, slot: Slot) -> bool {
     let (disks, coming) = (array.machine.disks.borrow(), array.machine.coming.borrow());
-    let hard = |disk: &Rc<Disk>| disk.faults.borrow().hard();
+    let is_cut_off = |disk: &Disk| disk.link.borrow().as_ref().is_some_and(|link| link.is_failing());
+    let hard = |disk: &Rc<Disk>| disk.faults.borrow().hard() || is_cut_off(disk);
     let broken = |other: Slot| {
         let (disk, coming) = (&disks[other.index()], &coming[other.index()]);
         let in_sync = array.shared.members.state(other) == MemberState::InSync;
@@ -218,14 +220,21 @@ pub(crate) async fn replace(array: &Rc<Array>, slot: Slot) {
     add_spare(array, &disk).await;
 }
 
+/// Waits as long as a target does before a host that attaches again may use it, and connects.
+async fn attach_again(array: &Array, disk: &Rc<Disk>) {
+    disk.end_ops().await;
+    network::end_commands(disk, &array.world).await;
+    array.machine.connect(disk);
+}
+
 /// Takes a member back with what it held, as `twill re-add` does. False if the array does not want it so.
 pub(crate) async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
     disk.peek_device(disk.places.superblock, &mut bytes);
     let parsed = Superblock::parse(&bytes, array.machine.scenario.metadata, disk.places.size);
     let Ok(superblock) = parsed else { return false };
-    disk.end_ops().await;
-    let device = Rc::new(SimDevice(Rc::clone(disk)));
+    attach_again(array, disk).await;
+    let device = Rc::new(SimDevice::new(disk));
     let bad = bad_blocks(disk, &superblock);
     let record = record(disk, &superblock);
     let result = array.manager.membership().re_add(device, superblock, record, bad).await;
@@ -268,8 +277,8 @@ pub(crate) async fn add_spare_with(
     number_for: impl FnOnce(u32) -> u32,
 ) -> Option<u32> {
     array.world.counts.borrow_mut().replacements += 1;
-    disk.end_ops().await;
-    let device = Rc::new(SimDevice(Rc::clone(disk)));
+    attach_again(array, disk).await;
+    let device = Rc::new(SimDevice::new(disk));
     let added = array.manager.membership().add_spare(device, |template, number| {
         let number = number_for(number);
         array

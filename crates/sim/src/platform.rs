@@ -14,12 +14,14 @@ use layout::units::{DeviceOffset, Slot};
 
 pub(crate) struct SimPlatform {
     machine: Rc<Machine>,
+    /// The host that the array runs on.
+    host: u64,
     sets: Vec<Rc<InPlace<SimDevice>>>,
 }
 
 impl SimPlatform {
     pub(crate) fn new(machine: &Rc<Machine>, sets: Vec<Rc<InPlace<SimDevice>>>) -> Self {
-        SimPlatform { machine: Rc::clone(machine), sets }
+        SimPlatform { machine: Rc::clone(machine), host: machine.hosts.current(), sets }
     }
 
     /// Makes a change on one shard after another, with time between.
@@ -33,6 +35,11 @@ impl SimPlatform {
         }
     }
 
+    /// Whether the devices in slots are still this array's to change. A fenced host goes on with its own.
+    fn is_current(&self) -> bool {
+        self.machine.hosts.is_current(self.host)
+    }
+
     /// The manager's clock is faster than that of the members' operations: it looks as often as the scenario has it.
     fn tick_ns(&self) -> u64 {
         (3 * LOOK_NS / self.machine.scenario.look).div_ceil(2)
@@ -40,27 +47,32 @@ impl SimPlatform {
 }
 
 fn attached(device: &Option<(Rc<SimDevice>, DeviceOffset)>) -> Option<Attached<SimDevice>> {
-    device.as_ref().map(|(device, data_offset)| Attached {
-        device: SimDevice(Rc::clone(&device.0)),
-        data_offset: *data_offset,
-    })
+    device
+        .as_ref()
+        .map(|(device, data_offset)| Attached { device: SimDevice::clone(device), data_offset: *data_offset })
 }
 
 impl Platform<SimDevice> for SimPlatform {
     async fn attach(&self, slot: Slot, device: Option<(Rc<SimDevice>, DeviceOffset)>) {
         self.tell(|set| set.devices().attach(slot, attached(&device))).await;
-        self.machine.disks.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
+        if self.is_current() {
+            self.machine.disks.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
+        }
     }
 
     async fn attach_replacement(&self, slot: Slot, device: Option<(Rc<SimDevice>, DeviceOffset)>) {
         self.tell(|set| set.devices().attach_replacement(slot, attached(&device))).await;
-        self.machine.coming.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
+        if self.is_current() {
+            self.machine.coming.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
+        }
     }
 
     async fn promote_replacement(&self, slot: Slot) {
         self.tell(|set| set.devices().promote_replacement(slot)).await;
-        let replacement = self.machine.coming.borrow_mut()[slot.index()].take();
-        self.machine.disks.borrow_mut()[slot.index()] = replacement;
+        if self.is_current() {
+            let replacement = self.machine.coming.borrow_mut()[slot.index()].take();
+            self.machine.disks.borrow_mut()[slot.index()] = replacement;
+        }
     }
 
     fn now_ns(&self) -> u64 {

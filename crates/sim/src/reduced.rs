@@ -7,6 +7,7 @@ use std::str::FromStr;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Level};
 
+use crate::network::NetworkPlan;
 use crate::scenario::{Consistency, MEMBER_BYTES_WITH_BITMAP, Scenario};
 
 /// What can be left out of a history.
@@ -31,6 +32,9 @@ const PARTS: &[(&str, fn(&mut Scenario))] = &[
     ("spread", |s| s.bitmap.1 = false),
     ("locks", |s| s.bitmap.0 = Locks::Scala),
     ("peers", |s| s.fabric = None),
+    ("take-overs", |s| s.network = s.network.map(|plan| NetworkPlan { take_overs: false, ..plan })),
+    ("restarts", |s| s.network = s.network.map(|plan| NetworkPlan { restarts: false, ..plan })),
+    ("cuts", |s| s.network = s.network.map(|plan| NetworkPlan { pause: 0, ..plan })),
     ("bitmap", |s| {
         if s.has_bitmap() {
             s.consistency = Consistency::Resync;

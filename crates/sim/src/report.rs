@@ -3,6 +3,7 @@
 use layout::geometry::Level;
 
 use crate::counts::Counts;
+use crate::network::Bug;
 use crate::random::Random;
 use crate::reduced::Reduced;
 use crate::scenario::Scenario;
@@ -17,6 +18,8 @@ pub struct Options {
     pub flushes_lie: bool,
     /// A bug that is planted in zoned arrays.
     pub plant: Option<Plant>,
+    /// A bug that is planted in members on other machines.
+    pub network_bug: Option<Bug>,
     /// Bits to flip at the end of each history of a zoned array. The power is not cut in it then.
     pub flips: Option<u64>,
     /// How the history is made smaller than the seed says.

@@ -10,6 +10,7 @@ use layout::md_superblock::MinorVersion;
 
 use crate::disk::{Abilities, Places};
 use crate::fabric::FabricPlan;
+use crate::network::NetworkPlan;
 use crate::random::Random;
 use layout::units::DeviceOffset;
 
@@ -49,6 +50,8 @@ pub(crate) struct Scenario {
     pub(crate) bad_log: bool,
     /// The members' targets make parity among themselves.
     pub(crate) fabric: Option<FabricPlan>,
+    /// Members are on other machines.
+    pub(crate) network: Option<NetworkPlan>,
 }
 
 /// What is durable before a stripe may become inconsistent.
@@ -186,6 +189,7 @@ impl Scenario {
             unlogged_starts: false,
             bad_log: true,
             fabric: None,
+            network: None,
             look: random.pick(&[20, 100, 400, 2000]),
             unit: if random.one_in(3) { 4096 } else { 512 },
             shards: random.pick(&[1, 1, 2, 3, 4]),
@@ -259,7 +263,7 @@ impl Scenario {
         let geometry = &self.geometry;
         format!(
             "{} {:?}, superblock {}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
-             {:?}{}{}{}, {} clients, {} requests, {:?}{}",
+             {:?}{}{}{}, {} clients, {} requests, {:?}{}{}",
             geometry.level(),
             geometry.layout(),
             self.metadata,
@@ -287,6 +291,7 @@ impl Scenario {
             self.load.requests,
             self.faults,
             self.fabric.map_or_else(String::new, |plan| format!(", {plan:?}")),
+            self.network.map_or_else(String::new, |plan| format!(", {plan:?}")),
         )
     }
 }

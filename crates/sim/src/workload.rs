@@ -117,16 +117,22 @@ async fn serve(array: &Rc<Array>, shard: usize, request: Request) {
     let unit = array.machine.unit();
     let blocks = offset / unit..(offset + bytes) / unit;
     let open = array.open(format!("{name} {bytes} at {offset} (blocks {blocks:?}) on shard {shard}"));
-    match kind {
+    let was_taken = array.machine.hosts.all_taken.get();
+    let is_done = match kind {
         Kind::Read => read(array, shard, blocks).await,
         Kind::Flush => flush(array, shard).await,
         Kind::Write | Kind::Zeroes | Kind::Discard => write(array, shard, kind, blocks, fua).await,
+    };
+    if was_taken && is_done && matches!(kind, Kind::Read | Kind::Write) {
+        array
+            .world
+            .fail(format!("F-I7: a {name} began after another host had taken all members, and succeeded"));
     }
     array.close(open);
 }
 
-/// Reads blocks and compares them with the oracle.
-pub(crate) async fn read(array: &Rc<Array>, shard: usize, blocks: Range<u64>) {
+/// Reads blocks and compares them with the oracle. Whether they were read.
+pub(crate) async fn read(array: &Rc<Array>, shard: usize, blocks: Range<u64>) -> bool {
     let unit = array.machine.unit();
     let (offset, bytes) = (blocks.start * unit, (blocks.end - blocks.start) * unit);
     array.world.counts.borrow_mut().reads += 1;
@@ -134,11 +140,13 @@ pub(crate) async fn read(array: &Rc<Array>, shard: usize, blocks: Range<u64>) {
     let read = array.machine.oracle.borrow_mut().begin_read();
     let result = read_somewhere(array, shard, offset, bytes).await;
     array.world.note(Note::End { request: 0, ok: result.is_ok() });
+    let is_done = result.is_ok();
     match result {
         Ok(data) => check::read(array, &read, blocks, &data),
         Err(error) => refused(array, "read", &blocks, &error),
     }
     array.machine.oracle.borrow_mut().end_read(&read);
+    is_done
 }
 
 /// Reads every part of the array that was ever written.
@@ -185,12 +193,13 @@ async fn read_somewhere(
     volume.read(offset, bytes).await
 }
 
-pub(crate) async fn flush(array: &Rc<Array>, shard: usize) {
+pub(crate) async fn flush(array: &Rc<Array>, shard: usize) -> bool {
     array.world.counts.borrow_mut().flushes += 1;
     array.world.note(Note::Begin { request: 0, kind: "flush", shard, offset: 0, bytes: 0, fua: false });
     let flush = array.machine.oracle.borrow_mut().begin_flush();
     let result = array.shards[shard].volume.flush().await;
-    array.world.note(Note::End { request: 0, ok: result.is_ok() });
+    let is_done = result.is_ok();
+    array.world.note(Note::End { request: 0, ok: is_done });
     match result {
         Ok(()) => {
             let decided = array.machine.oracle.borrow_mut().flushed(&flush);
@@ -198,9 +207,16 @@ pub(crate) async fn flush(array: &Rc<Array>, shard: usize) {
         }
         Err(error) => refused(array, "flush", &(0..0), &error),
     }
+    is_done
 }
 
-pub(crate) async fn write(array: &Rc<Array>, shard: usize, kind: Kind, blocks: Range<u64>, fua: bool) {
+pub(crate) async fn write(
+    array: &Rc<Array>,
+    shard: usize,
+    kind: Kind,
+    blocks: Range<u64>,
+    fua: bool,
+) -> bool {
     let name = kind.name();
     let unit = array.machine.unit();
     let (offset, bytes) = (blocks.start * unit, (blocks.end - blocks.start) * unit);
@@ -224,7 +240,8 @@ pub(crate) async fn write(array: &Rc<Array>, shard: usize, kind: Kind, blocks: R
             volume.discard(offset, bytes).await
         }
     };
-    array.world.note(Note::End { request, ok: result.is_ok() });
+    let is_done = result.is_ok();
+    array.world.note(Note::End { request, ok: is_done });
     match result {
         Ok(()) if kind == Kind::Discard => array.machine.oracle.borrow_mut().in_doubt(&write, false),
         Ok(()) => {
@@ -236,6 +253,7 @@ pub(crate) async fn write(array: &Rc<Array>, shard: usize, kind: Kind, blocks: R
             refused(array, name, &blocks, &error);
         }
     }
+    is_done
 }
 
 /// The bytes of a write, in one to three pieces of memory.
@@ -290,6 +308,9 @@ fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) 
         excuses.hurt.borrow_mut().extend(spots);
     }
     array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
+    if excuses.fenced.get() {
+        return;
+    }
     let lost = matches!(error, VolumeError::Unreadable { .. }) && is_lost(machine, blocks);
     let is_cut_short = may_be_cut_short(array);
     if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) && !lost && !is_cut_short {

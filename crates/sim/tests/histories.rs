@@ -2,7 +2,7 @@
 
 use layout::geometry::Level;
 use sim::campaign::Kind;
-use sim::{Options, run};
+use sim::{Bug, Options, run};
 
 fn finds_nothing(seed: u64, level: Option<Level>) {
     if let Err(failure) = run(seed, &Options { tail: 60, level, ..Options::default() }) {
@@ -71,6 +71,28 @@ fn nothing_is_found_where_longer_runs_of_other_kinds_once_did() {
     for (kind, seed) in peers.into_iter().chain([(Kind::Zoned, 574)]) {
         let ended = kind.run(seed, &Options::default());
         assert!(ended.is_ok(), "{} of seed {seed}: {}", kind.name(), ended.unwrap_err().what);
+    }
+}
+
+/// Members on other machines: connections are cut, targets restart, another host takes over; and each of these at every command of
+/// some short histories.
+#[test]
+fn nothing_is_found_where_members_are_on_other_machines() {
+    let networks = (1..=150).map(|seed| (Kind::Network, seed));
+    for (kind, seed) in networks.chain((1..=12).map(|seed| (Kind::Messages, seed))) {
+        let ended = kind.run(seed, &Options::default());
+        assert!(ended.is_ok(), "{} of seed {seed}: {}", kind.name(), ended.unwrap_err().what);
+    }
+}
+
+#[test]
+fn bugs_that_are_planted_in_members_on_other_machines_are_found() {
+    for bug in [Bug::RestartUnnoticed, Bug::NotDrained, Bug::NotFenced] {
+        let options = Options { network_bug: Some(bug), ..Options::default() };
+        for kind in [Kind::Network, Kind::Messages] {
+            let is_found = (1..=200).any(|seed| kind.run(seed, &options).is_err());
+            assert!(is_found, "{bug:?} by {}", kind.name());
+        }
     }
 }
 

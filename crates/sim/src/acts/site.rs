@@ -186,5 +186,6 @@ fn scenario(level: Level, records: Records) -> Scenario {
         unlogged_starts: false,
         bad_log: true,
         fabric: None,
+        network: None,
     }
 }

@@ -310,7 +310,7 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         let told = Rc::clone(&taken);
         array.spawn(0, "the first one again", async move {
             own.manager.membership().remove(Slot::new(1)).await;
-            let device = Rc::new(SimDevice(old));
+            let device = Rc::new(SimDevice::new(&old));
             let record = starting::record(&device.0, &superblock);
             let re_added =
                 own.manager.membership().re_add(device, superblock, record, BadBlocks::default()).await;

@@ -3,6 +3,7 @@
 //! compared with the oracle, while repairs are on their way and after them, and all parity is checked.
 
 mod image;
+pub(crate) mod messages;
 mod states;
 
 use std::rc::Rc;

@@ -21,7 +21,7 @@ use crate::world::{Ended, NO_LIMIT};
 pub(super) struct State {
     pub(super) name: &'static str,
     /// Members that are missing in this state or were before it.
-    losses: u32,
+    pub(super) losses: u32,
     /// Brings a quiet, whole array there. None: a check failed on the way.
     pub(super) reach: fn(Rc<Array>, &mut Option<Rc<Array>>) -> Option<Rc<Array>>,
     pub(super) count: fn(&mut Counts) -> &mut u64,

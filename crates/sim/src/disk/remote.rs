@@ -1,0 +1,86 @@
+//! A device on another machine: what its target is asked to do, and by which host.
+
+use std::cell::Cell;
+
+use engine::buffer::{Buffer, Gather};
+use engine::device::DeviceError;
+
+/// A host's way to a device on another machine.
+pub(crate) trait SimLink {
+    /// Has the target do something.
+    fn send(&self, work: Work, reply: Reply);
+
+    /// Whether it will fail what is sent, or does.
+    fn is_failing(&self) -> bool;
+
+    /// Cuts the connection for so many ticks, in which the target's machine restarts or does not. Only if it may fail the member, where
+    /// it does.
+    fn cut(&self, away: u64, restarts: bool, may_fail: bool);
+}
+
+/// With what was read, if that was it.
+pub(crate) type Done = Result<Option<Buffer>, DeviceError>;
+
+/// Hears of the end of a command.
+pub(crate) type Reply = Box<dyn FnOnce(Done)>;
+
+/// What a target is asked to do.
+#[derive(Clone)]
+pub(crate) enum Work {
+    Read { offset: u64, bytes: u64 },
+    Write { offset: u64, data: Gather, fua: bool },
+    Zeroes { offset: u64, bytes: u64 },
+    Discard { offset: u64, bytes: u64 },
+    Flush,
+}
+
+impl Work {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Work::Read { .. } => "read",
+            Work::Write { .. } => "write",
+            Work::Zeroes { .. } => "write zeroes",
+            Work::Discard { .. } => "discard",
+            Work::Flush => "flush",
+        }
+    }
+
+    pub(crate) fn range(&self) -> (u64, u64) {
+        match self {
+            Work::Read { offset, bytes }
+            | Work::Zeroes { offset, bytes }
+            | Work::Discard { offset, bytes } => (*offset, *bytes),
+            Work::Write { offset, data, .. } => (*offset, data.len() as u64),
+            Work::Flush => (0, 0),
+        }
+    }
+
+    /// Whether a restart of the target may lose it once it is answered.
+    pub(crate) fn is_volatile(&self) -> bool {
+        matches!(self, Work::Write { fua: false, .. } | Work::Zeroes { .. } | Work::Discard { .. })
+    }
+}
+
+/// Who may send commands to a target: a host, and which of its associations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) host: u64,
+    pub(crate) association: u64,
+}
+
+/// What a target knows of its hosts.
+#[derive(Default)]
+pub(crate) struct Gate {
+    pub(crate) holder: Cell<Holder>,
+    /// Commands that are being carried out.
+    pub(crate) running: Cell<u64>,
+    /// Its machine has restarted, and writes that were answered and not flushed are gone: until a host attaches anew.
+    pub(crate) has_lost_writes: Cell<bool>,
+}
+
+impl Gate {
+    /// The host's crash, or its target's, has ended all commands.
+    pub(crate) fn clear(&self) {
+        self.running.set(0);
+    }
+}

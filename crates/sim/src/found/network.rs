@@ -1,0 +1,113 @@
+//! Members on other machines.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use engine::members::MemberState;
+use layout::geometry::Level;
+use layout::units::{Slot, Stripe};
+
+use super::{BLOCKS, disk, fail, finish, logged, quiet, read, run, run_until, start, write};
+use crate::network::{Fault, NetworkPlan, take_all};
+use crate::scenario::{Consistency, Scenario, Support};
+use crate::workload::{self, Kind};
+use crate::world::Ended;
+
+fn remote(scenario: Scenario) -> Scenario {
+    let network = NetworkPlan { delay: 10, pause: 0, restarts: false, take_overs: false, bug: None };
+    Scenario { network: Some(network), ..scenario }
+}
+
+fn four_members() -> Scenario {
+    remote(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)))
+}
+
+/// Another host takes the members while a request waits for what has to be on them first: a record of the redo log, a bit of the
+/// bitmap, the superblocks that tell of a failure. It fails, as does what comes later (F-I7).
+#[test]
+fn no_request_of_a_fenced_host_waits_for_a_record_for_ever() {
+    let with_room = remote(logged(quiet(Level::Raid5, 4, Support::None, 20, 4096)));
+    let bitmap = Scenario { consistency: Consistency::Bitmap(4096), ..with_room };
+    for (what, scenario, is_degraded) in [
+        ("superblocks", remote(quiet(Level::Raid5, 4, Support::None, 8, 4096)), false),
+        ("bitmap", bitmap, false),
+        ("redo log", four_members(), true),
+    ] {
+        for after in 0..24 {
+            let array = start(scenario.clone());
+            if is_degraded {
+                fail(&array, array.machine.geometry().data_member(Stripe::new(0), 1));
+            }
+            let begun = array.world.counts.borrow().network_commands;
+            let (own, is_done) = (Rc::clone(&array), Rc::new(Cell::new(None)));
+            let said = Rc::clone(&is_done);
+            array.spawn(0, "a write", async move {
+                said.set(Some(workload::write(&own, 0, Kind::Write, 0..4 * BLOCKS, true).await));
+            });
+            while is_done.get().is_none() && array.world.counts.borrow().network_commands < begun + after {
+                assert_eq!(array.run(1), Ended::Steps, "{what}");
+            }
+            array.machine.excuses.fenced.set(true);
+            let machine = Rc::clone(&array.machine);
+            let disks = machine.all_disks.borrow().clone();
+            array.spawn(
+                0,
+                "another host",
+                async move { take_all(&machine.world, &machine.hosts, &disks).await },
+            );
+            finish(&array);
+            assert!(is_done.get().is_some(), "{what}: a write that {after} commands had begun of");
+            let own = Rc::clone(&array);
+            array.spawn(0, "a later one", async move {
+                assert!(!workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await);
+                assert!(!workload::read(&own, 0, 0..BLOCKS).await);
+            });
+            finish(&array);
+            assert!(array.shared.members.fenced(), "{what}");
+            let failed =
+                array.shared.members.states().iter().filter(|state| **state != MemberState::InSync).count();
+            assert_eq!(failed, usize::from(is_degraded), "{what}: no member fails for it");
+        }
+    }
+}
+
+/// A machine restarts with a write that was answered and not flushed: its member fails, and what is read is made of the others
+/// (F-I17). One whose writes were all flushed goes on.
+#[test]
+fn a_member_that_lost_unflushed_writes_is_not_read() {
+    for is_flushed in [false, true] {
+        let array = start(four_members());
+        let slot = array.machine.geometry().data_member(Stripe::new(0), 0);
+        let (own, first) = (Rc::clone(&array), disk(&array, slot));
+        // In one go: an array that rests is flushed.
+        run(&array, async move {
+            assert!(workload::write(&own, 0, Kind::Write, 0..3 * BLOCKS, false).await);
+            assert!(!is_flushed || workload::flush(&own, 0).await);
+            own.machine.hosts.arm(Some((0, Fault::Restart)));
+            assert!(workload::read(&own, 0, 0..BLOCKS).await);
+        });
+        read(&array, 0..3 * BLOCKS);
+        assert_eq!(array.world.counts.borrow().network_restarts, 1);
+        assert_eq!(first.gate.has_lost_writes.get(), !is_flushed);
+        let state = array.shared.members.state(slot);
+        assert_eq!(state, if is_flushed { MemberState::InSync } else { MemberState::Failed });
+    }
+}
+
+/// What a lost connection left in the target's hands is over before the host writes there again (F-I4).
+#[test]
+fn a_write_that_was_cut_off_does_not_land_on_a_later_one() {
+    for fault in [Fault::Lost, Fault::AnswerLost, Fault::Late] {
+        for at in 0..6 {
+            let array = start(four_members());
+            write(&array, 0..3 * BLOCKS);
+            array.machine.hosts.arm(Some((at, fault)));
+            write(&array, 0..BLOCKS);
+            write(&array, 0..BLOCKS);
+            run_until(&array, |counts| counts.network_cuts == 1);
+            read(&array, 0..3 * BLOCKS);
+            let all = array.machine.geometry().slots().collect::<Vec<Slot>>();
+            assert!(all.iter().all(|slot| array.shared.members.state(*slot) == MemberState::InSync));
+        }
+    }
+}
