@@ -261,6 +261,19 @@ fn number(count: usize) -> u32 {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    /// A member fails in a recovery: the start goes on, and its superblocks will say so.
+    #[test]
+    fn nothing_waits_for_superblocks_before_the_array_serves() {
+        let members = LogMembers::new(vec![(MemberState::InSync, [1; 16]); 3], 1, Box::new(|_| {}));
+        let poll = || pin!(members.settled()).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(members.fail(0, "lost"), Failing::Failed);
+        assert_eq!(poll(), Poll::Ready(Ok(())));
+        members.serve();
+        assert_eq!(poll(), Poll::Pending, "from here on a writer is there");
+    }
 
     /// What was written before a member came lacks its columns: the array can lose so much less until they are made.
     #[test]

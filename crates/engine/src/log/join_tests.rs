@@ -121,6 +121,36 @@ fn nothing_of_segments_that_are_gone_comes_back_with_a_member() {
     }
 }
 
+/// The same at any moment of the join, with clients that write: segments are emptied meanwhile, and the power goes.
+#[test]
+fn nothing_of_segments_that_are_gone_comes_back_in_the_middle_of_a_join() {
+    for shape in redundant() {
+        for seed in 0..12 {
+            let world = World::new(shape, 33 + seed);
+            let array = world.start().expect("a new array");
+            write_all(&world, &array, 1);
+            array.flush(&world).expect("a flush");
+            let port = std::rc::Rc::clone(&array.set.0.port);
+            assert_eq!(port.fail(1, "it was pulled"), super::port::Blame::Member);
+            if seed % 3 > 0 {
+                write_all(&world, &array, 2);
+            }
+            let (mut world, device) = (world, port.device(1).expect("attached"));
+            let joining = array.start_join(&mut world, 1, (*device).clone(), [2; 16]);
+            let mut chance = Chance(seed);
+            array.executor.run_ready(chance.below(400) as usize);
+            for version in if seed % 2 == 0 { &[2, 3, 1][..] } else { &[1] } {
+                write_all(&world, &array, *version);
+            }
+            drop(joining);
+            world.cut(&array.executor, &mut chance);
+            let array = world.start().unwrap_or_else(|error| panic!("{shape:?}, seed {seed}: {error}"));
+            world.run(&array.executor);
+            array.self_check();
+        }
+    }
+}
+
 /// A crash while a member is behind: the next start goes on, and calls nothing whole that is not.
 #[test]
 fn a_member_that_is_behind_is_made_whole_after_a_crash() {

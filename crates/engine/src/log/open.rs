@@ -114,6 +114,16 @@ impl Stream {
         }
     }
 
+    /// Z-I10: free segments that it leaves alone, and what it takes zones for.
+    fn leaves(self) -> (usize, Purpose) {
+        match self {
+            Stream::Clients(_) => (RESERVED_SEGMENTS, Purpose::User),
+            Stream::Map => (RESERVED_SEGMENTS, Purpose::Map),
+            Stream::Moved => (RECOVERY_SEGMENTS, Purpose::Recovery),
+            Stream::Recovered => (0, Purpose::Recovery),
+        }
+    }
+
     fn index(self) -> usize {
         Stream::ALL.iter().position(|stream| *stream == self).expect("a stream with open segments")
     }
@@ -381,12 +391,7 @@ async fn take_zones<D: ZoneDevice>(
     port: &LogPort<D>,
     stream: Stream,
 ) -> Result<(Vec<(usize, bool)>, Taken, Vec<u64>), VolumeError> {
-    let (kept, purpose) = match stream {
-        Stream::Clients(_) => (RESERVED_SEGMENTS, Purpose::User),
-        Stream::Map => (RESERVED_SEGMENTS, Purpose::Map),
-        Stream::Moved => (RECOVERY_SEGMENTS, Purpose::Recovery),
-        Stream::Recovered => (0, Purpose::Recovery),
-    };
+    let (kept, purpose) = stream.leaves();
     let (table, space) = (&port.shared.table, &port.shared.space);
     let without_gain = space.without_gain();
     loop {
@@ -635,5 +640,16 @@ mod tests {
             *class.segments[1].borrow_mut() = Current::Opening(Vec::new());
             assert_eq!([(); 4].map(|()| class.choose()), [0, 1, 2, 0], "{access:?}, {appends:?}");
         }
+    }
+
+    /// Z-I10: clients leave reclaim room for what it moves and for its lists, and reclaim leaves a start the room for two, of which the
+    /// first may be cut short.
+    #[test]
+    fn each_leaves_the_next_one_its_segments() {
+        let [clients, map, moved, recovered] =
+            [Stream::Clients(Class::Small), Stream::Map, Stream::Moved, Stream::Recovered]
+                .map(|stream| stream.leaves().0);
+        assert!(clients >= moved + 2 && map >= moved + 2, "{clients}, {map}: two for reclaim");
+        assert!(moved >= recovered + 2, "{moved}: two for recovery");
     }
 }
