@@ -94,7 +94,7 @@ impl Array {
         let shared = Arc::clone(prepared.shared());
         connected.iter().for_each(|disk| machine.connect(disk));
         if let Some(plan) = scenario.fabric {
-            Fabric::attach(&world, plan, &connected);
+            Fabric::attach(&world, plan, &machine.hosts, &connected);
             shared.peers.enable(plan.is_auto);
             shared.peers.set_up(true);
         }

@@ -587,7 +587,17 @@ impl Disk {
         then: impl FnOnce(Result<(), DeviceError>) + 'static,
     ) {
         self.world.counts.borrow_mut().member_writes += 1;
+        if let Some(link) = self.link.borrow().as_ref().filter(|_| !fua) {
+            link.has_written();
+        }
         self.change_then("write", start, Written::Data(data), fua, then);
+    }
+
+    /// Its machine restarts, and any part of what was not flushed is gone. No host uses it any more as it is (F-I17).
+    pub(crate) fn restart_for_good(&self) {
+        self.faults.borrow_mut().dead = Some(DeviceErrorKind::Gone);
+        self.cut(&|blocks, random| Survivors::some(blocks, 50, random));
+        self.gate.has_lost_writes.set(true);
     }
 
     /// How everything on it fails, if it does.

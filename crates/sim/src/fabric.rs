@@ -10,6 +10,7 @@
 //! - Targets are lost with the host at a power cut: their memory is gone, their devices are as after any cut.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use engine::fabric::target::Target;
 use layout::units::DeviceOffset;
 
 use crate::disk::{Disk, SimTarget};
+use crate::network::{Fault, Hosts};
 use crate::random::Random;
 use crate::trace::Note;
 use crate::world::{Filler, World, pending};
@@ -42,6 +44,8 @@ pub(crate) struct FabricPlan {
     pub(crate) is_auto: bool,
     /// A lost connection is made anew, and the attach with it.
     pub(crate) attaches_anew: bool,
+    /// Something goes wrong at a message that is chosen ([`crate::grid::messages`]).
+    pub(crate) fails_once: bool,
 }
 
 impl FabricPlan {
@@ -53,6 +57,7 @@ impl FabricPlan {
             delay: random.pick(&[2, 10, 60]),
             is_auto: false,
             attaches_anew: false,
+            fails_once: false,
         };
         // No draw of its own: seeds that are kept stay what they were.
         plan.is_auto = plan.order_lost_one_in == 40 && plan.delay > 2;
@@ -64,7 +69,7 @@ impl FabricPlan {
 impl FabricPlan {
     /// Messages are lost.
     pub(crate) fn loses(&self) -> bool {
-        self.order_lost_one_in > 0 || self.contribution_lost_one_in > 0
+        self.order_lost_one_in > 0 || self.contribution_lost_one_in > 0 || self.fails_once
     }
 }
 
@@ -79,6 +84,11 @@ pub(crate) struct Fabric {
     world: Rc<World>,
     attach: Arc<Attach>,
     plan: FabricPlan,
+    hosts: Rc<Hosts>,
+    /// The one that attached the targets.
+    host: u64,
+    /// Targets that do not reach each other any more.
+    cut_off: RefCell<BTreeSet<(PeerIndex, PeerIndex)>>,
     nodes: RefCell<Vec<Option<Weak<Node>>>>,
 }
 
@@ -100,11 +110,19 @@ struct Handle(Rc<Node>);
 
 impl Fabric {
     /// Attaches the targets of these devices.
-    pub(crate) fn attach(world: &Rc<World>, plan: FabricPlan, disks: &[Rc<Disk>]) {
+    pub(crate) fn attach(world: &Rc<World>, plan: FabricPlan, hosts: &Rc<Hosts>, disks: &[Rc<Disk>]) {
         let serial = world.now();
         let attach = Arc::new(Attach::new(serial));
         let nodes = RefCell::new(vec![None; PEERS_MAX]);
-        let fabric = Rc::new(Fabric { world: Rc::clone(world), attach, plan, nodes });
+        let fabric = Rc::new(Fabric {
+            world: Rc::clone(world),
+            attach,
+            plan,
+            hosts: Rc::clone(hosts),
+            host: hosts.current(),
+            cut_off: RefCell::default(),
+            nodes,
+        });
         let everyone = u32::MAX;
         for disk in disks {
             let is_foreign = plan.foreign_one_in > 0 && world.random().one_in(plan.foreign_one_in);
@@ -132,6 +150,14 @@ impl Fabric {
 
     fn is_lost(&self, one_in: u64) -> bool {
         one_in > 0 && self.world.random().one_in(one_in)
+    }
+
+    /// What is to go wrong at the next order or contribution.
+    fn next_fault(&self) -> Option<Fault> {
+        self.world.counts.borrow_mut().network_commands += 1;
+        let fault = self.hosts.next_fault()?;
+        self.world.note(Note::Words(format!("  fabric: {fault:?}")));
+        Some(fault)
     }
 
     fn node(&self, index: PeerIndex) -> Option<Rc<Node>> {
@@ -163,6 +189,10 @@ impl PeerMember for Handle {
         let answer: Reply = Rc::new(RefCell::new(Some(filler)));
         let to = Rc::clone(&answer);
         let deliver = move || own.take(key, &to, move |token| Input::Order { order, data, token });
+        if let Some(fault) = fabric.next_fault() {
+            self.0.fail_at_order(fault, &answer, deliver);
+            return Box::pin(pending);
+        }
         if fabric.is_lost(fabric.plan.order_lost_one_in) {
             fabric.world.counts.borrow_mut().lost_orders += 1;
             if fabric.plan.attaches_anew {
@@ -240,10 +270,60 @@ impl Node {
         self.known_at.set(fabric.world.now() + fabric.world.random().between(1, 20 * fabric.plan.delay));
     }
 
+    /// Something goes wrong at an order that `deliver` would carry out.
+    fn fail_at_order(self: &Rc<Self>, fault: Fault, answer: &Reply, deliver: impl FnOnce() + 'static) {
+        let (world, delay, own) = (&self.fabric.world, self.fabric.plan.delay, Rc::clone(self));
+        let answer = Rc::clone(answer);
+        let is_away = move || reply(&answer, Err(NoAnswer::Away));
+        match fault {
+            Fault::Lost => world.after(delay, is_away),
+            Fault::Late => {
+                world.after(delay, is_away);
+                world.after(20 * delay, deliver);
+            }
+            // The answer takes longer.
+            Fault::AnswerLost => {
+                deliver();
+                world.after(1, is_away);
+            }
+            Fault::Long => {
+                deliver();
+                self.end(DeviceErrorKind::Timeout);
+                world.after(1, is_away);
+            }
+            Fault::Restart => {
+                self.end(DeviceErrorKind::Gone);
+                world.after(1, is_away);
+            }
+            Fault::RestartAfter => {
+                deliver();
+                world.after(2 * delay, move || {
+                    own.end(DeviceErrorKind::Gone);
+                    is_away();
+                });
+            }
+            Fault::TakeOver => {
+                self.fabric.hosts.take_over_due.set(true);
+                world.after(delay, deliver);
+            }
+        }
+    }
+
+    /// The target is not reached any more, or its machine restarts.
+    fn end(&self, kind: DeviceErrorKind) {
+        let Some(disk) = self.disk.upgrade() else { return };
+        match kind {
+            DeviceErrorKind::Gone => disk.restart_for_good(),
+            kind => disk.faults.borrow_mut().dead = Some(kind),
+        }
+    }
+
     /// A command of the host for the attach with a key has arrived.
     fn take(self: &Rc<Self>, key: u64, to: &Reply, input: impl FnOnce(Token) -> Input<Token>) {
         let Some(disk) = self.disk.upgrade() else { return };
-        if let Some(kind @ (DeviceErrorKind::Gone | DeviceErrorKind::Timeout)) = disk.dead() {
+        let is_fenced = !self.fabric.hosts.is_current(self.fabric.host);
+        let end = disk.dead().filter(|kind| matches!(kind, DeviceErrorKind::Gone | DeviceErrorKind::Timeout));
+        if let Some(kind) = if is_fenced { Some(DeviceErrorKind::Fenced) } else { end } {
             let error =
                 DeviceError { kind, operation: "order", offset: DeviceOffset::START, bytes: 0, errno: 0 };
             return reply(to, Err(NoAnswer::Device(error)));
@@ -316,6 +396,13 @@ impl Node {
                 told(ending);
             }
         };
+        let fault = fabric.next_fault();
+        if fault == Some(Fault::Long) {
+            fabric.cut_off.borrow_mut().extend([(self.index, to), (to, self.index)]);
+        }
+        if fabric.cut_off.borrow().contains(&(self.index, to)) {
+            return tell(Ending::PeerUnreachable);
+        }
         let is_lost = fabric.is_lost(fabric.plan.contribution_lost_one_in);
         let (world, delay) = (Rc::clone(&fabric.world), fabric.delay());
         if is_lost {
@@ -331,7 +418,19 @@ impl Node {
         let peer = fabric.node(to).filter(|peer| peer.is_known() && has_way);
         let Some(peer) = peer else { return tell(Ending::PeerUnreachable) };
         let their_key = peer.key();
-        world.after(fabric.delay(), move || {
+        let mut way = fabric.delay();
+        match fault {
+            Some(Fault::Restart | Fault::RestartAfter) => peer.end(DeviceErrorKind::Gone),
+            Some(Fault::TakeOver) => fabric.hosts.take_over_due.set(true),
+            Some(Fault::Lost) => return tell(Ending::PeerUnreachable),
+            Some(Fault::AnswerLost | Fault::Late) => {
+                way *= if fault == Some(Fault::Late) { 20 } else { 1 };
+                let lost = tell.clone();
+                world.after(1, move || lost(Ending::PeerUnreachable));
+            }
+            Some(Fault::Long) | None => {}
+        }
+        world.after(way, move || {
             let is_gone = peer.disk.upgrade().is_none_or(|disk| {
                 matches!(disk.dead(), Some(DeviceErrorKind::Gone | DeviceErrorKind::Timeout))
             });

@@ -137,7 +137,7 @@ impl Hosts {
     }
 
     /// What is to go wrong at the next command.
-    fn next_fault(&self) -> Option<Fault> {
+    pub(crate) fn next_fault(&self) -> Option<Fault> {
         let number = self.commands.replace(self.commands.get() + 1);
         self.armed.get().filter(|(at, _)| *at == number).map(|(_, fault)| fault)
     }
@@ -250,6 +250,12 @@ impl Link {
     fn meet(self: &Rc<Self>, fault: Fault, command: Rc<Command>, association: u64) {
         let short = 4 * self.plan.delay;
         self.world.note(Note::Words(format!("  network: {fault:?} at a {}", command.work.name())));
+        let disk = self.disk.upgrade().filter(|disk| disk.target.borrow().is_some());
+        // With the memory of a target that makes parity its host's ops are gone: it is attached anew.
+        if let (Fault::Restart | Fault::RestartAfter, Some(disk)) = (fault, disk) {
+            disk.restart_for_good();
+            return self.finish(DeviceErrorKind::Gone);
+        }
         match fault {
             Fault::Lost => self.cut(short, false),
             Fault::Restart => self.cut(short, true),
@@ -422,6 +428,7 @@ pub(crate) async fn take_all(world: &World, hosts: &Hosts, disks: &[Rc<Disk>]) {
         while disk.gate.running.get() > 0 {
             world.sleep(20).await;
         }
+        disk.end_ops().await;
         world.sleep_up_to(20).await;
     }
     hosts.all_taken.set(true);
@@ -434,6 +441,10 @@ impl SimLink for Handle {
 
     fn is_failing(&self) -> bool {
         self.0.is_failing.get() || self.0.end.get().is_some()
+    }
+
+    fn has_written(&self) {
+        self.0.written.update(|written| written + 1);
     }
 
     fn cut(&self, away: u64, restarts: bool, may_fail: bool) {

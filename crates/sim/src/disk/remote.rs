@@ -13,6 +13,9 @@ pub(crate) trait SimLink {
     /// Whether it will fail what is sent, or does.
     fn is_failing(&self) -> bool;
 
+    /// The target wrote something for the host by itself, which a restart may lose.
+    fn has_written(&self);
+
     /// Cuts the connection for so many ticks, in which the target's machine restarts or does not. Only if it may fail the member, where
     /// it does.
     fn cut(&self, away: u64, restarts: bool, may_fail: bool);

@@ -1,6 +1,6 @@
-//! The message grid: a small array on members on other machines in a given state, and a few requests. The history is run once to
-//! count the commands; then again for each command and each fault that can happen there, with nothing else wrong. Everything is
-//! read and compared with the oracle, all parity is checked; where another host takes the members, after its start.
+//! The message grid: a small array on members on other machines in a given state, and a few requests. The targets of some make parity
+//! among themselves. The history is run once to count the commands, orders and contributions; then again for each of these and each
+//! fault that can happen there, with nothing else wrong. Everything is read and compared with the oracle, all parity is checked; where another host takes the members, after its start.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use std::rc::Rc;
 use crate::array::Array;
 use crate::check;
 use crate::crash;
+use crate::fabric::FabricPlan;
 use crate::history::{restart, witness};
 use crate::machine::Machine;
 use crate::network::{Fault, NetworkPlan};
@@ -64,6 +65,17 @@ fn draw_all(seed: u64, options: &Options) -> (Scenario, &'static State, Random) 
         take_overs: false,
         bug: options.network_bug,
     });
+    if scenario.geometry.parity_chunks() > 0 && random.one_in(2) {
+        scenario.fabric = Some(FabricPlan {
+            order_lost_one_in: 0,
+            contribution_lost_one_in: 0,
+            foreign_one_in: random.pick(&[0, 0, 0, 3]),
+            delay: random.pick(&[2, 10, 60]),
+            is_auto: false,
+            attaches_anew: false,
+            fails_once: true,
+        });
+    }
     let random = options.change(&mut scenario, seed).unwrap_or(random);
     (scenario, state, random)
 }
