@@ -152,6 +152,7 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
 pub(crate) fn restart(array: &Rc<Array>) -> bool {
     let machine = &array.machine;
     machine.excuses.beyond.set(false);
+    machine.is_failing_one.set(false);
     if machine.scenario.consistency == Consistency::None || array.after_unmarked {
         return repair_by_hand(array);
     }

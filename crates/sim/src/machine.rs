@@ -37,6 +37,8 @@ pub(crate) struct Machine {
     pub(crate) excuses: Excuses,
     /// Ids of generations that were drawn.
     pub(crate) generations: Cell<u64>,
+    /// The operator has asked to fail a member, which takes its time.
+    pub(crate) is_failing_one: Cell<bool>,
     /// Which host has the members, where they are on other machines.
     pub(crate) hosts: Rc<Hosts>,
     /// Shards of hosts from which the members were taken.
@@ -84,6 +86,7 @@ impl Machine {
             oracle: RefCell::new(oracle),
             excuses: Excuses::default(),
             generations: Cell::new(0),
+            is_failing_one: Cell::new(false),
             hosts: Rc::default(),
             fenced: RefCell::default(),
             unmarked: Cell::new(false),

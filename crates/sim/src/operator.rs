@@ -136,7 +136,10 @@ async fn fail_by_hand(array: &Rc<Array>) {
     let failing = if array.world.random().one_in(2) {
         array.shared.members.fail(slot, "failed by hand")
     } else {
-        array.manager.membership().fail(slot, "an operator said so").await
+        array.machine.is_failing_one.set(true);
+        let failing = array.manager.membership().fail(slot, "an operator said so").await;
+        array.machine.is_failing_one.set(false);
+        failing
     };
     if failing == Failing::Failed {
         array.world.counts.borrow_mut().failed_by_hand += 1;

@@ -34,5 +34,5 @@ fn cut_one(array: &Array, plan: NetworkPlan) {
         _ => random.between(1, LIMIT_TICKS / 4),
     };
     let restarts = plan.restarts && random.one_in(3);
-    link.cut(away, restarts, expendable(array, slot));
+    link.cut(away, restarts, expendable(array, slot) && !array.machine.is_failing_one.get());
 }
