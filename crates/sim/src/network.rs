@@ -87,6 +87,11 @@ pub enum Bug {
 }
 
 impl NetworkPlan {
+    /// Nothing goes wrong by itself.
+    pub(crate) fn quiet(delay: u64, bug: Option<Bug>) -> Self {
+        NetworkPlan { delay, pause: 0, restarts: false, take_overs: false, bug }
+    }
+
     pub(crate) fn draw(random: &Random) -> Self {
         NetworkPlan {
             delay: random.pick(&[2, 10, 60]),
@@ -144,7 +149,7 @@ impl Hosts {
 }
 
 /// A host's way to a member.
-pub(crate) struct Link {
+struct Link {
     world: Rc<World>,
     disk: Weak<Disk>,
     plan: NetworkPlan,
@@ -201,8 +206,13 @@ pub(crate) fn connect(world: &Rc<World>, plan: NetworkPlan, hosts: &Rc<Hosts>, d
 
 /// Waits until nothing is carried out for a former association any more, whose commands are refused from here on (F-I6).
 pub(crate) async fn end_commands(disk: &Disk, world: &World) {
-    let Holder { host, association } = disk.gate.holder.get();
-    disk.gate.holder.set(Holder { host, association: association + 1 });
+    hand_over(disk, world, disk.gate.holder.get().host).await;
+}
+
+/// From here on the target serves this host, under another association, and waits for what it carries out for the former one.
+async fn hand_over(disk: &Disk, world: &World, host: u64) {
+    let association = disk.gate.holder.get().association + 1;
+    disk.gate.holder.set(Holder { host, association });
     while disk.gate.running.get() > 0 {
         world.sleep(20).await;
     }
@@ -423,11 +433,7 @@ pub(crate) async fn take_all(world: &World, hosts: &Hosts, disks: &[Rc<Disk>]) {
     hosts.current.set(hosts.current.get() + 1);
     let host = hosts.current.get();
     for disk in disks {
-        let association = disk.gate.holder.get().association + 1;
-        disk.gate.holder.set(Holder { host, association });
-        while disk.gate.running.get() > 0 {
-            world.sleep(20).await;
-        }
+        hand_over(disk, world, host).await;
         disk.end_ops().await;
         world.sleep_up_to(20).await;
     }

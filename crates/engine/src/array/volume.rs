@@ -61,7 +61,7 @@ impl<E: Engine> ArrayVolume<E> {
         Ok(())
     }
 
-    /// Of whatever a request fails once another host has the members: that is the reason.
+    /// The error that a client hears: once another host has the members, that is the reason of every error.
     fn said(&self, error: VolumeError) -> VolumeError {
         if self.mode.fenced.load(Relaxed) { VolumeError::Fenced } else { error }
     }

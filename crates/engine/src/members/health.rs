@@ -203,7 +203,8 @@ impl Members {
     pub fn set_fenced(&self, reason: &str) {
         if !self.fenced.swap(true, SeqCst) {
             self.report(Event::Fenced { reason: reason.to_string() });
-            // What waits for a record on the members waits in vain. The superblock writer ends the rest of it.
+            // The members take no record any more: writes that wait for superblocks fail now, and the superblock writer fails those
+            // that wait for a bit of the bitmap or for the redo log.
             self.metadata.lost();
             self.want_metadata();
         }

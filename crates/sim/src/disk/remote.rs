@@ -16,8 +16,8 @@ pub(crate) trait SimLink {
     /// The target wrote something for the host by itself, which a restart may lose.
     fn has_written(&self);
 
-    /// Cuts the connection for so many ticks, in which the target's machine restarts or does not. Only if it may fail the member, where
-    /// it does.
+    /// Cuts the connection for so many ticks; with `restarts` the target's machine restarts meanwhile. A cut that fails the member is
+    /// made only if it `may_fail`.
     fn cut(&self, away: u64, restarts: bool, may_fail: bool);
 }
 

@@ -14,8 +14,7 @@ use crate::workload::{self, Kind};
 use crate::world::Ended;
 
 fn remote(scenario: Scenario) -> Scenario {
-    let network = NetworkPlan { delay: 10, pause: 0, restarts: false, take_overs: false, bug: None };
-    Scenario { network: Some(network), ..scenario }
+    Scenario { network: Some(NetworkPlan::quiet(10, None)), ..scenario }
 }
 
 fn four_members() -> Scenario {

@@ -1,6 +1,7 @@
 //! The message grid: a small array on members on other machines in a given state, and a few requests. The targets of some make parity
 //! among themselves. The history is run once to count the commands, orders and contributions; then again for each of these and each
-//! fault that can happen there, with nothing else wrong. Everything is read and compared with the oracle, all parity is checked; where another host takes the members, after its start.
+//! fault that can happen there, with nothing else wrong. Then everything is read and compared with the oracle, and all parity is
+//! checked: on the next host, where one has taken the members.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -58,13 +59,7 @@ fn draw_all(seed: u64, options: &Options) -> (Scenario, &'static State, Random) 
     let random = Random::new(seed ^ 0x6d65_7373);
     let (mut scenario, state) = draw(&random, options.level);
     scenario.faults.transient_one_in = 0;
-    scenario.network = Some(NetworkPlan {
-        delay: random.pick(&[2, 10, 60]),
-        pause: 0,
-        restarts: false,
-        take_overs: false,
-        bug: options.network_bug,
-    });
+    scenario.network = Some(NetworkPlan::quiet(random.pick(&[2, 10, 60]), options.network_bug));
     if scenario.geometry.parity_chunks() > 0 && random.one_in(2) {
         scenario.fabric = Some(FabricPlan {
             order_lost_one_in: 0,
