@@ -5,9 +5,12 @@
 //! cannot do without the member. An error of a device that has left its slot counts against no member.
 
 use smallvec::SmallVec;
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::attachment::{Attached, Attachment, Attachments};
 use super::health::{Failing, MemberState, Members};
@@ -87,14 +90,41 @@ pub struct MemberPort<D> {
 /// The device of each operation, None where the slot is empty, and the operations that were started.
 type Started<D, F> = (SmallVec<[Option<Rc<Attached<D>>>; 4]>, SmallVec<[F; 4]>);
 
-fn split<D, F>(started: impl Iterator<Item = Option<(Rc<Attached<D>>, F)>>) -> Started<D, F> {
-    let mut split = Started::default();
-    for started in started {
-        let (device, future) = started.unzip();
-        split.0.push(device);
-        split.1.extend(future);
+/// One of several reads. Started and answered in one place: a request of several chunks moves little, and its future stays small.
+enum Reading<'a, D: Device> {
+    /// No device can serve it.
+    NotStarted,
+    Started(Rc<Attached<D>>, Timed<'a, D::Read>),
+    Answered(Rc<Attached<D>>, (Buffer, Result<(), DeviceError>)),
+}
+
+impl<'a, D: Device> Reading<'a, D> {
+    fn of((from, answer): (Rc<Attached<D>>, Timed<'a, D::Read>)) -> Self {
+        Reading::Started(from, answer)
     }
-    split
+
+    fn has_succeeded(&self) -> bool {
+        matches!(self, Reading::Answered(_, (_, Ok(()))))
+    }
+
+    /// What a read that has succeeded gives.
+    fn into_buffer(self) -> Result<Buffer, MemberError> {
+        let Reading::Answered(_, (buffer, Ok(()))) = self else { unreachable!("a read that has succeeded") };
+        Ok(buffer)
+    }
+
+    /// Ready once every device has answered. Each is asked every time: how long it took is measured as it answers.
+    fn poll_all(all: &mut [Self], context: &mut Context<'_>) -> Poll<()> {
+        let mut is_ready = true;
+        for reading in all {
+            let Reading::Started(from, answer) = reading else { continue };
+            match Pin::new(answer).poll(context) {
+                Poll::Ready(answer) => *reading = Reading::Answered(Rc::clone(from), answer),
+                Poll::Pending => is_ready = false,
+            }
+        }
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    }
 }
 
 impl<D: Device> MemberPort<D> {
@@ -122,23 +152,28 @@ impl<D: Device> MemberPort<D> {
 impl<D: Device> MemberPort<D> {
     /// Makes all reads at once. The results are in the order of `reads`.
     pub(crate) async fn read(&self, reads: &[MemberRead]) -> SmallVec<[Result<Buffer, MemberError>; 4]> {
-        let mut results = SmallVec::new();
         if let [read] = reads {
-            results.push(self.read_one(read).await);
-            return results;
+            return SmallVec::from_iter([self.read_one(read).await]);
         }
-        let started = reads.iter().map(|read| self.start_read(read));
-        let (from, started) = split::<D, Timed<'_, D::Read>>(started);
-        let mut done = join_all(started).await.into_iter();
-        for (read, from) in reads.iter().zip(from) {
-            results.push(match from {
-                None => Err(self.not_started(read)),
-                Some(from) => {
-                    self.finish_read(read, &from, done.next().expect("a result for every read")).await
-                }
-            });
+        let start = |read| self.start_read(read).map_or(Reading::NotStarted, Reading::of);
+        let mut reading: SmallVec<[Reading<'_, D>; 4]> = reads.iter().map(start).collect();
+        poll_fn(|context| Reading::poll_all(&mut reading, context)).await;
+        if reading.iter().all(Reading::has_succeeded) {
+            return reading.into_iter().map(Reading::into_buffer).collect();
         }
-        results
+        // On the heap: the future of reads that succeed carries nothing of a second try.
+        Box::pin(async move {
+            let mut results = SmallVec::new();
+            for (read, reading) in reads.iter().zip(reading) {
+                results.push(match reading {
+                    Reading::Answered(from, (_, Err(error))) => self.read_again(read, &from, error).await,
+                    Reading::NotStarted => Err(self.not_started(read)),
+                    succeeded => succeeded.into_buffer(),
+                });
+            }
+            results
+        })
+        .await
     }
 
     /// Makes one read, without a list.
@@ -182,19 +217,6 @@ impl<D: Device> MemberPort<D> {
         }
         // A slot with a device: it is not the one that the read was planned for, and lacks the range.
         if self.devices.attached(read.slot).is_some() { MemberError::Gone } else { self.absent(read.slot) }
-    }
-
-    async fn finish_read(
-        &self,
-        read: &MemberRead,
-        from: &Rc<Attached<D>>,
-        done: (Buffer, Result<(), DeviceError>),
-    ) -> Result<Buffer, MemberError> {
-        match done {
-            (buffer, Ok(())) => Ok(buffer),
-            // On the heap: the future of a read that succeeds carries nothing of a second try.
-            (_, Err(error)) => Box::pin(self.read_again(read, from, error)).await,
-        }
     }
 
     /// The second try of a read that failed, at the device that is in the slot by now.

@@ -69,13 +69,13 @@ pub(crate) async fn read_stripes<D: Device>(
 ) -> Result<Gather, VolumeError> {
     let pieces: SmallVec<[ChunkPiece; 2]> = pieces(&engine.shared.geometry, offset, bytes).collect();
     if engine.shared.loads.may_avoid(engine.shard, pieces.len())
-        && let Some(gather) = read_avoiding(engine, &pieces).await
+        && let Some(gather) = Box::pin(read_avoiding(engine, &pieces)).await
     {
         return Ok(gather);
     }
     // Checked after the last await: no other task of this shard can detach a member between here and the reads.
     if any_needs_owner(engine, &pieces) {
-        return read_around(engine, &pieces).await;
+        return Box::pin(read_around(engine, &pieces)).await;
     }
     let mut gather = Gather::new();
     read_present(engine, &pieces, &mut gather).await?;
@@ -125,7 +125,7 @@ async fn read_present<D: Device>(
         gather.push(match result {
             Ok(buffer) => buffer.freeze(),
             Err(MemberError::Gone | MemberError::Unreadable) => {
-                read_as_owner(engine, piece.stripe, &[piece.fragment]).await?.remove(0)
+                Box::pin(read_as_owner(engine, piece.stripe, &[piece.fragment])).await?.remove(0)
             }
             Err(MemberError::Request(error)) => return Err(error),
         });

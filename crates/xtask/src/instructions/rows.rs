@@ -13,6 +13,7 @@ pub struct Row {
 /// All rows.
 pub const ROWS: &[Row] = &[
     Row { name: "RAID-5 read 4K", options: "rw=randread", counted: 20_000 },
+    Row { name: "RAID-5 read 320K, five chunks", options: "rw=randread bs=327680", counted: 2_000 },
     Row { name: "RAID-5 read 4K, degraded", options: "rw=randread fail=0", counted: 10_000 },
     Row { name: "RAID-5 write 4K", options: "rw=randwrite", counted: 8_000 },
     Row { name: "RAID-5 write 4K, no parity cache", options: "rw=randwrite parity-cache=0", counted: 8_000 },
