@@ -66,12 +66,15 @@ impl OpenMembers {
     pub(crate) fn open(setting: &Setting) -> Result<Self, Error> {
         let specs = setting.specs()?;
         let occupied = occupied(&specs)?;
-        if let (Some(DeviceSpec::Path(path)), false) = (occupied.first().map(|at| &specs[*at]), setting.force)
-        {
-            return Err(Error::Occupied { path: path.clone() });
+        if let (Some(first), false) = (occupied.first(), setting.force) {
+            return Err(match &specs[*first] {
+                DeviceSpec::Remote(address) => Error::NotLookedAt { member: address.to_string() },
+                other => Error::Occupied { path: other.to_string().into() },
+            });
         }
-        let open = |spec: &DeviceSpec| spec.open(&OpenOptions::default());
-        let devices = specs.iter().map(open).collect::<Result<Vec<SharedDevice>, _>>()?;
+        let options = OpenOptions { remote: setting.remote.clone(), ..OpenOptions::default() };
+        let devices =
+            specs.iter().map(|spec| spec.open(&options)).collect::<Result<Vec<SharedDevice>, _>>()?;
         let members = OpenMembers { devices, occupied };
         setting.check(&members.geometry(setting)?)?;
         members.devices.iter().for_each(populate);
@@ -118,7 +121,8 @@ impl Array {
         let ring = RingOptions { backend, ..RingOptions::default() };
         let options = ShardOptions { ring, busy_poll, stop_grace: STOP_GRACE, ..ShardOptions::default() };
         let shards = Shards::start(setting.shards, &options, |_| {}).map_err(shards_failed)?;
-        for at in occupied {
+        // Whatever members without redundancy hold agrees.
+        for at in occupied.iter().filter(|_| geometry.losses_survived() > 0 || setting.verify) {
             zero(&shards, &devices[*at])?;
         }
         let stages = Arc::new(StageTimes::new(setting.shards));
@@ -161,6 +165,13 @@ impl Array {
     pub(crate) fn missing(&self) -> Vec<Slot> {
         let members = &self.host.shared.members;
         self.geometry.slots().filter(|slot| members.state(*slot) != MemberState::InSync).collect()
+    }
+}
+
+impl Drop for Array {
+    /// Members on other machines have tasks on the shards, which end with the array.
+    fn drop(&mut self) {
+        self.host.close();
     }
 }
 
@@ -247,13 +258,18 @@ fn available_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Which members are files or devices with something in them.
+/// Which members hold something: files and devices that do, and all on other machines, whose contents are not looked at.
 fn occupied(specs: &[DeviceSpec]) -> Result<Vec<usize>, Error> {
     let mut occupied = Vec::new();
     for (at, spec) in specs.iter().enumerate() {
-        if let DeviceSpec::Path(path) = spec
-            && holds_something(path).map_err(|source| Error::Io { path: path.clone(), source })?
-        {
+        let is_occupied = match spec {
+            DeviceSpec::Path(path) => {
+                holds_something(path).map_err(|source| Error::Io { path: path.clone(), source })?
+            }
+            DeviceSpec::Remote(_) => true,
+            DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => false,
+        };
+        if is_occupied {
             occupied.push(at);
         }
     }

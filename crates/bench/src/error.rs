@@ -14,6 +14,12 @@ pub enum Error {
         /// The member.
         path: PathBuf,
     },
+    /// A member is on another machine, where its contents are not looked at.
+    #[error("{member} may hold something, which the benchmark would overwrite; --force does it nevertheless")]
+    NotLookedAt {
+        /// The member.
+        member: String,
+    },
     /// A member cannot be used.
     #[error("{0}")]
     Member(#[from] host::device::OpenError),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use engine::array::assemble::check_width;
 use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
+use host::device::nvme_tcp::RemoteOptions;
 use host::device::{DeviceSpec, parse_size};
 use host::machine::check_memory;
 use layout::geometry::{Geometry, Layout, Level};
@@ -208,6 +209,9 @@ pub struct Setting {
     pub io_uring: bool,
     /// Use members that hold something.
     pub force: bool,
+    /// How members on other machines are reached; none: they are not.
+    #[serde(skip)]
+    pub remote: Option<RemoteOptions>,
     /// Seed of all random numbers.
     pub seed: u64,
 }
@@ -243,6 +247,7 @@ impl Default for Setting {
             roofline: true,
             poll: false,
             io_uring: true,
+            remote: None,
             force: false,
             seed: 1,
         }

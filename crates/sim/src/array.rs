@@ -36,6 +36,8 @@ const READ_TURN_BYTES: u64 = 8 << 10;
 /// An assembled array.
 pub(crate) struct Array {
     pub(crate) machine: Rc<Machine>,
+    /// The host that it runs on.
+    pub(crate) host: u64,
     pub(crate) world: Rc<World>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) shards: Vec<Shard>,
@@ -105,6 +107,7 @@ impl Array {
         let manager = Rc::clone(running.manager());
         Some(Rc::new(Array {
             machine: Rc::clone(machine),
+            host: machine.hosts.current(),
             world,
             shared,
             shards,

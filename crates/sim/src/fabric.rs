@@ -276,7 +276,8 @@ impl Node {
         let answer = Rc::clone(answer);
         let is_away = move || reply(&answer, Err(NoAnswer::Away));
         match fault {
-            Fault::Lost => world.after(delay, is_away),
+            // A damaged one is refused, and nothing of it has begun.
+            Fault::Lost | Fault::Damaged => world.after(delay, is_away),
             Fault::Late => {
                 world.after(delay, is_away);
                 world.after(20 * delay, deliver);
@@ -422,7 +423,7 @@ impl Node {
         match fault {
             Some(Fault::Restart | Fault::RestartAfter) => peer.end(DeviceErrorKind::Gone),
             Some(Fault::TakeOver) => fabric.hosts.take_over_due.set(true),
-            Some(Fault::Lost) => return tell(Ending::PeerUnreachable),
+            Some(Fault::Lost | Fault::Damaged) => return tell(Ending::PeerUnreachable),
             Some(Fault::AnswerLost | Fault::Late) => {
                 way *= if fault == Some(Fault::Late) { 20 } else { 1 };
                 let lost = tell.clone();

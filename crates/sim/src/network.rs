@@ -8,6 +8,8 @@
 //! - The host connects again within the time limit, and then sends what was not answered once more; or after it.
 //! - Meanwhile the target's machine restarts, and any part of what was not flushed is gone.
 //! - Another host takes all members, one after the other, while this one lives on.
+//! - Bits flip on the way, under a digest: of a command with data its target refuses a write, or the host the answer of a read, and
+//!   sends it again on the same connection (F-I15); of any other the header is damaged, which ends the connection.
 //!
 //! With a [`Fault`] at a certain command nothing else goes wrong in the network ([`crate::grid::messages`]).
 
@@ -15,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use clap::ValueEnum;
+use engine::buffer::Buffer;
 use engine::device::{DeviceError, DeviceErrorKind};
 use layout::units::DeviceOffset;
 
@@ -36,6 +39,8 @@ pub(crate) struct NetworkPlan {
     pub(crate) restarts: bool,
     /// At the end of a round another host takes the members, now and then.
     pub(crate) take_overs: bool,
+    /// One in so many commands is damaged on its way; 0 for none.
+    pub(crate) damaged_one_in: u64,
     pub(crate) bug: Option<Bug>,
 }
 
@@ -56,6 +61,8 @@ pub(crate) enum Fault {
     RestartAfter,
     /// Another host takes the members.
     TakeOver,
+    /// Bits of it flip on the way.
+    Damaged,
 }
 
 impl Fault {
@@ -64,7 +71,7 @@ impl Fault {
         matches!(self, Fault::Long | Fault::Restart | Fault::RestartAfter)
     }
 
-    pub(crate) const ALL: [Fault; 7] = [
+    pub(crate) const ALL: [Fault; 8] = [
         Fault::Lost,
         Fault::AnswerLost,
         Fault::Late,
@@ -72,6 +79,7 @@ impl Fault {
         Fault::Restart,
         Fault::RestartAfter,
         Fault::TakeOver,
+        Fault::Damaged,
     ];
 }
 
@@ -84,12 +92,14 @@ pub enum Bug {
     NotDrained,
     /// A host is taken over without a fence: the target goes on with its commands (F-I6).
     NotFenced,
+    /// What was damaged on its way is taken as it is (F-I15).
+    DamageUnnoticed,
 }
 
 impl NetworkPlan {
     /// Nothing goes wrong by itself.
     pub(crate) fn quiet(delay: u64, bug: Option<Bug>) -> Self {
-        NetworkPlan { delay, pause: 0, restarts: false, take_overs: false, bug }
+        NetworkPlan { delay, pause: 0, restarts: false, take_overs: false, damaged_one_in: 0, bug }
     }
 
     pub(crate) fn draw(random: &Random) -> Self {
@@ -98,6 +108,7 @@ impl NetworkPlan {
             pause: random.pick(&[0, 100, 400, 1500]),
             restarts: random.one_in(2),
             take_overs: random.one_in(2),
+            damaged_one_in: random.pick(&[0, 30, 300]),
             bug: None,
         }
     }
@@ -162,6 +173,8 @@ struct Link {
     is_failing: Cell<bool>,
     /// A command was beyond the time limit: the engine fails the member for it, sooner or later.
     has_expired: Cell<bool>,
+    /// Commands that will be beyond it if the connection is cut then, as it was when their time began.
+    expiring: Cell<u64>,
     /// Not answered, in the order in which they came.
     waiting: RefCell<Vec<Rc<Command>>>,
     /// Writes that were answered and are not durable by themselves, and how many of them a flush has covered.
@@ -197,6 +210,7 @@ pub(crate) fn connect(world: &Rc<World>, plan: NetworkPlan, hosts: &Rc<Hosts>, d
         end: Cell::new(None),
         is_failing: Cell::new(false),
         has_expired: Cell::new(false),
+        expiring: Cell::new(0),
         waiting: RefCell::default(),
         written: Cell::new(0),
         flushed: Cell::new(0),
@@ -249,7 +263,9 @@ impl Link {
     fn transmit(self: &Rc<Self>, command: Rc<Command>) {
         let (link, association) = (Rc::clone(self), self.association.get());
         self.world.counts.borrow_mut().network_commands += 1;
-        let fault = self.hosts.next_fault();
+        let one_in = self.plan.damaged_one_in;
+        let drawn = (one_in > 0 && self.world.random().one_in(one_in)).then_some(Fault::Damaged);
+        let fault = self.hosts.next_fault().or(drawn);
         self.world.after(self.delay(), move || match fault {
             Some(fault) => link.meet(fault, command, association),
             None => link.arrive(command, association),
@@ -283,7 +299,29 @@ impl Link {
                 self.hosts.take_over_due.set(true);
                 self.arrive(command, association);
             }
+            Fault::Damaged => self.meet_damage(&command, association),
         }
+    }
+
+    fn meet_damage(self: &Rc<Self>, command: &Rc<Command>, association: u64) {
+        self.world.counts.borrow_mut().network_damaged += 1;
+        if self.plan.bug == Some(Bug::DamageUnnoticed)
+            && let Some(damaged) = command.damaged()
+        {
+            return self.arrive(damaged, association);
+        }
+        let again = 4 * self.plan.delay;
+        if !matches!(command.work, Work::Read { .. } | Work::Write { .. }) && !self.ends(again, false) {
+            return self.cut(again, false);
+        }
+        let (link, command) = (Rc::clone(self), Rc::clone(command));
+        self.world.after(again, move || {
+            // Another association has sent it again, or its time is over.
+            let waits = link.waiting.borrow().iter().any(|waiting| Rc::ptr_eq(waiting, &command));
+            if waits && link.is_current(association) {
+                link.transmit(command);
+            }
+        });
     }
 
     /// A command is there, unless its connection was cut meanwhile: then it is lost, or in the target's hands.
@@ -340,7 +378,7 @@ impl Link {
         }
         self.world.counts.borrow_mut().network_cuts += 1;
         self.world.counts.borrow_mut().network_restarts += u64::from(restarts);
-        self.is_failing.set(self.ends(away, restarts));
+        self.is_failing.set(self.has_expired.get() || self.ends(away, restarts));
         self.world.note(Note::Words(format!(
             "  device {} is cut off for {away}{}",
             self.disk.upgrade().map_or(0, |disk| disk.number),
@@ -355,12 +393,14 @@ impl Link {
 
     /// Whether a cut fails the member.
     fn ends(&self, away: u64, restarts: bool) -> bool {
-        away >= LIMIT_TICKS || (restarts && self.has_unflushed())
+        away >= LIMIT_TICKS || (restarts && self.has_unflushed()) || self.expiring.get() > 0
     }
 
     fn expire_later(self: &Rc<Self>, command: Rc<Command>) {
         let link = Rc::clone(self);
+        self.expiring.update(|expiring| expiring + 1);
         self.world.after(LIMIT_TICKS, move || {
+            link.expiring.update(|expiring| expiring - 1);
             if !link.is_up.get() {
                 link.waiting.borrow_mut().retain(|waiting| !Rc::ptr_eq(waiting, &command));
                 link.has_expired.set(true);
@@ -414,6 +454,21 @@ impl Link {
 }
 
 impl Command {
+    /// A write with a bit that has flipped, which answers for this one.
+    fn damaged(&self) -> Option<Rc<Command>> {
+        let Work::Write { offset, data, fua } = &self.work else { return None };
+        let mut bytes = vec![0; data.len()];
+        data.copy_to(&mut bytes);
+        bytes[0] ^= 1;
+        let data = Buffer::from_bytes(&bytes).freeze().into();
+        let work = Work::Write { offset: *offset, data, fua: *fua };
+        Some(Rc::new(Command {
+            work,
+            covers: self.covers,
+            reply: RefCell::new(self.reply.borrow_mut().take()),
+        }))
+    }
+
     fn reply(&self, done: Done) {
         let reply = self.reply.borrow_mut().take();
         if let Some(reply) = reply {

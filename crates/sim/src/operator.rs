@@ -71,9 +71,14 @@ fn break_member(array: &Rc<Array>) {
     }
     let what = array.world.random().below(7);
     inflict(array, &disk, what);
-    let unknown = array.shared.consistency.suspects() > 0 || array.writer.resync_from_bytes().is_some();
+    let unknown = is_in_doubt(array);
     may_lose(machine, &disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
     array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
+}
+
+/// Whether a resync has yet to reach stripes: what one of their members holds may be lost with it.
+pub(crate) fn is_in_doubt(array: &Array) -> bool {
+    array.shared.consistency.suspects() > 0 || array.writer.resync_from_bytes().is_some()
 }
 
 fn inflict(array: &Array, disk: &Disk, what: u64) {
@@ -223,11 +228,19 @@ pub(crate) async fn replace(array: &Rc<Array>, slot: Slot) {
     add_spare(array, &disk).await;
 }
 
-/// Waits as long as a target does before a host that attaches again may use it, and connects.
-async fn attach_again(array: &Array, disk: &Rc<Disk>) {
+/// Waits as long as a target does before a host that attaches again may use it, and connects. False: another host is taking the
+/// members, and has this one reserved, or will have.
+async fn attach_again(array: &Array, disk: &Rc<Disk>) -> bool {
+    let is_own = || array.machine.hosts.is_current(array.host);
+    if !is_own() {
+        return false;
+    }
     disk.end_ops().await;
     network::end_commands(disk, &array.world).await;
-    array.machine.connect(disk);
+    if is_own() {
+        array.machine.connect(disk);
+    }
+    is_own()
 }
 
 /// Takes a member back with what it held, as `twill re-add` does. False if the array does not want it so.
@@ -236,7 +249,9 @@ pub(crate) async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     disk.peek_device(disk.places.superblock, &mut bytes);
     let parsed = Superblock::parse(&bytes, array.machine.scenario.metadata, disk.places.size);
     let Ok(superblock) = parsed else { return false };
-    attach_again(array, disk).await;
+    if !attach_again(array, disk).await {
+        return false;
+    }
     let device = Rc::new(SimDevice::new(disk));
     let bad = bad_blocks(disk, &superblock);
     let record = record(disk, &superblock);
@@ -280,7 +295,9 @@ pub(crate) async fn add_spare_with(
     number_for: impl FnOnce(u32) -> u32,
 ) -> Option<u32> {
     array.world.counts.borrow_mut().replacements += 1;
-    attach_again(array, disk).await;
+    if !attach_again(array, disk).await {
+        return None;
+    }
     let device = Rc::new(SimDevice::new(disk));
     let added = array.manager.membership().add_spare(device, |template, number| {
         let number = number_for(number);

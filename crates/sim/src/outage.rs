@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::array::Array;
 use crate::network::{LIMIT_TICKS, NetworkPlan};
-use crate::operator::expendable;
+use crate::operator::{expendable, is_in_doubt};
 
 /// Cuts of a round at most.
 const CUTS_MAX: u64 = 200;
@@ -19,7 +19,10 @@ pub(crate) fn start(array: &Rc<Array>) {
                 break;
             }
             own.world.sleep_up_to(plan.pause).await;
-            cut_one(&own, plan);
+            // What a restart loses is noticed by requests.
+            if own.clients.get() > 0 {
+                cut_one(&own, plan);
+            }
         }
     });
 }
@@ -34,5 +37,6 @@ fn cut_one(array: &Array, plan: NetworkPlan) {
         _ => random.between(1, LIMIT_TICKS / 4),
     };
     let restarts = plan.restarts && random.one_in(3);
-    link.cut(away, restarts, expendable(array, slot) && !array.machine.is_failing_one.get());
+    let may_fail = expendable(array, slot) && !array.machine.is_failing_one.get() && !is_in_doubt(array);
+    link.cut(away, restarts, may_fail);
 }

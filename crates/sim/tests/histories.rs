@@ -87,7 +87,7 @@ fn nothing_is_found_where_members_are_on_other_machines() {
 
 #[test]
 fn bugs_that_are_planted_in_members_on_other_machines_are_found() {
-    for bug in [Bug::RestartUnnoticed, Bug::NotDrained, Bug::NotFenced] {
+    for bug in [Bug::RestartUnnoticed, Bug::NotDrained, Bug::NotFenced, Bug::DamageUnnoticed] {
         let options = Options { network_bug: Some(bug), ..Options::default() };
         for kind in [Kind::Network, Kind::Messages] {
             let is_found = (1..=200).any(|seed| kind.run(seed, &options).is_err());

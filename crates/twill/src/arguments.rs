@@ -40,7 +40,7 @@ mod zoned;
 use all::{AllArguments, StartArguments};
 pub use bitmap::{BitmapMapping, GrowArguments, NewBitmap};
 use hosts::nvme_address;
-pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
+pub use hosts::{HostArguments, HostSecret, SecretSource, ServedDevice, TargetArguments};
 pub use tls::TlsArguments;
 pub use unix::UnixArguments;
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};

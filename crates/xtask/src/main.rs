@@ -7,6 +7,7 @@ mod bench_beside;
 mod bench_fabric;
 mod bench_machine;
 mod bench_md;
+mod bench_target;
 mod blocks;
 mod drives;
 mod figures;
@@ -62,6 +63,8 @@ enum Command {
     BenchBeside(bench_beside::Arguments),
     /// Compare an array as a virtual machine's disk by vhost-user-blk and by NBD
     BenchMachine(bench_machine::Arguments),
+    /// Compare what a target of NVMe/TCP does on one core with other targets, and with plain sockets
+    BenchTarget(bench_target::Arguments),
     /// Serve drives that lose their write cache at a power cut
     #[command(subcommand)]
     Drives(drives::Action),
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::BenchLostReads(arguments) => bench_fabric::lost_reads::run(&root, &arguments),
         Command::BenchBeside(arguments) => bench_beside::run(&root, &arguments),
         Command::BenchMachine(arguments) => bench_machine::run(&root, &arguments),
+        Command::BenchTarget(arguments) => bench_target::run(&root, &arguments),
         Command::Drives(action) => drives::run(&action),
         Command::NbdDevice(action) => nbd_device::run(&action),
         Command::Files(action) => files::run(&action),

@@ -141,6 +141,13 @@ pub(crate) struct Array {
     pub(crate) report: RecoveryReport,
 }
 
+impl Drop for Array {
+    /// Its tasks hold it and its executor: a test that makes many arrays would keep them all.
+    fn drop(&mut self) {
+        self.executor.abandon();
+    }
+}
+
 /// Members, superblocks and time, which outlive a run.
 pub(crate) struct World {
     pub(crate) shape: Shape,

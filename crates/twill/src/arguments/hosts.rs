@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use host::device::DeviceSpec;
 use nvme_tcp::KeyTextError;
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
@@ -14,11 +15,11 @@ use crate::remote_arguments::nqn;
 /// Where hosts of NVMe/TCP look for namespaces.
 const NVME_TCP_PORT: u16 = 4420;
 
-/// A file or block device that `target` serves.
+/// A file, a block device or memory that `target` serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedFile {
-    /// Where it is.
-    pub path: PathBuf,
+pub struct ServedDevice {
+    /// What it is.
+    pub device: DeviceSpec,
     /// The name of its subsystem.
     pub nqn: Option<Nqn>,
 }
@@ -141,16 +142,16 @@ pub struct TargetArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: Option<u16>,
     /// What to serve, and the name of its subsystem [default: one made of this machine and the path]. Those with one name are
-    /// namespaces of one subsystem.
+    /// namespaces of one subsystem. memory:SIZE is memory, for trials: what it holds is gone when the target ends.
     #[arg(required = true, value_name = "FILE[=NQN]", value_parser = parse_served)]
-    pub served: Vec<NamedFile>,
+    pub served: Vec<ServedDevice>,
 }
 
 /// FILE or FILE=NQN.
 ///
 /// # Errors
 /// What is wrong with it.
-fn parse_served(text: &str) -> Result<NamedFile, String> {
+fn parse_served(text: &str) -> Result<ServedDevice, String> {
     let (path, nqn) = match text.rsplit_once("=nqn.") {
         Some((path, rest)) => {
             let nqn = Nqn::new(&format!("nqn.{rest}")).map_err(|error| format!("the name: {error}"))?;
@@ -159,10 +160,12 @@ fn parse_served(text: &str) -> Result<NamedFile, String> {
         None => (text, None),
     };
     if path.is_empty() {
-        Err("there is no path".to_owned())
-    } else {
-        Ok(NamedFile { path: path.into(), nqn })
+        return Err("there is no path".to_owned());
     }
+    let devices = DeviceSpec::parse(path).map_err(|error| error.to_string())?;
+    let [device] = <[DeviceSpec; 1]>::try_from(devices)
+        .map_err(|_| "several devices in one: name each, like memory:1G memory:1G".to_owned())?;
+    Ok(ServedDevice { device, nqn })
 }
 
 fn host_secret(words: &str) -> Result<HostSecret, String> {
@@ -218,12 +221,18 @@ mod tests {
 
     #[test]
     fn a_file_may_have_a_name() {
-        let parse = |text| parse_served(text).map(|served| (served.path, served.nqn.map(|n| n.to_string())));
+        let parse = |text| {
+            parse_served(text).map(|served| (served.device.to_string(), served.nqn.map(|n| n.to_string())))
+        };
         assert_eq!(parse("a=b"), Ok(("a=b".into(), None)));
         let named = ("/dev/x=y".into(), Some("nqn.2026-11.test:a".to_owned()));
         assert_eq!(parse("/dev/x=y=nqn.2026-11.test:a"), Ok(named));
         assert!(parse("").is_err() && parse("=nqn.2026-11.test:a").is_err());
         assert!(parse("a=nqn.with space").is_err());
+        let memory = ("memory:0".into(), Some("nqn.2026-11.test:a".to_owned()));
+        assert_eq!(parse("memory:1G=nqn.2026-11.test:a"), Ok(memory));
+        assert!(parse("memory:2x1G").is_err_and(|said| said.contains("name each")));
+        assert!(parse("memory:1Q").is_err());
     }
 
     #[test]

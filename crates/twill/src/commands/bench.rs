@@ -5,9 +5,12 @@ mod meaning;
 
 pub use arguments::{BenchArguments, BenchCommand};
 
+use bench::setting::Setting;
+
 use super::output::Output;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::remote;
 
 /// Runs it and prints what came out.
 ///
@@ -17,7 +20,9 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
     match &arguments.command {
         None => {
             meaning::check(&arguments.run)?;
-            let figures = bench::run::run(&arguments.run.setting()).map_err(|error| failure(&error))?;
+            remote::set(&arguments.run.remote)?;
+            let setting = Setting { remote: Some(remote::options().clone()), ..arguments.run.setting() };
+            let figures = bench::run::run(&setting).map_err(|error| failure(&error))?;
             output.print(&figures, bench::figures::Figures::words)?;
         }
         Some(BenchCommand::Report(report)) => {
@@ -84,7 +89,7 @@ fn failure(error: &bench::Error) -> Failure {
     use host::device::OpenErrorKind;
     let kind = match error {
         Error::Setting(_) | Error::Trace { .. } => ExitKind::Usage,
-        Error::Occupied { .. } => ExitKind::NeedsForce,
+        Error::Occupied { .. } | Error::NotLookedAt { .. } => ExitKind::NeedsForce,
         Error::Member(open) => match open.kind {
             OpenErrorKind::NotFound => ExitKind::NotFound,
             OpenErrorKind::Permission => ExitKind::Permission,

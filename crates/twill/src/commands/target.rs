@@ -1,15 +1,17 @@
-//! `target`: serves files and block devices to NVMe/TCP hosts, without an array.
+//! `target`: serves files, block devices and memory to NVMe/TCP hosts, without an array.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::device::SharedDevice;
-use host::export::nvme_tcp::{DeviceVolume, NewNamespace, NewSubsystem, Server, Subsystems};
+use host::device::{DeviceSpec, OpenOptions, SharedDevice};
+use host::export::nvme_tcp::{
+    DeviceVolume, KeptReservations, NewNamespace, NewSubsystem, Server, Subsystems,
+};
 use host::shard::{ShardContext, ShardOptions, Shards};
 use nvme_tcp::HashFunction;
 use nvme_tcp::names::Nqn;
@@ -21,10 +23,10 @@ use uuid::Uuid;
 
 use super::host_access::host_access;
 use super::output::Output;
-use crate::arguments::{NamedFile, TargetArguments};
+use crate::arguments::{ServedDevice, TargetArguments};
 use crate::counted::counted_as;
 use crate::exit::ExitKind;
-use crate::failure::Failure;
+use crate::failure::{Failure, Problem, open_problem};
 use crate::remote;
 use crate::serving::hosts::{HostAccess, listen, subsystem_failure};
 use crate::serving::open_device;
@@ -112,9 +114,9 @@ fn add_all(
     let peers = (!arguments.read_only).then(|| peers(arguments));
     let mut announced = Vec::new();
     for served in &arguments.served {
-        let device = open_device(&served.path, arguments.read_only, true)
+        let device = open(&served.device, arguments.read_only)
             .map_err(|problem| Failure::from_problems("it cannot be served", vec![problem]))?;
-        let uuid = identity(&served.path);
+        let uuid = identity(&served.device);
         let nqn = match &served.nqn {
             Some(nqn) => nqn.clone(),
             None => Nqn::new(&format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")).expect("a short name"),
@@ -123,9 +125,10 @@ fn add_all(
         *number += 1;
         if *number == 1 {
             let serial = uuid.simple().to_string()[..SERIAL_CHARACTERS].to_owned();
-            let is_of_it =
-                |one: &&NamedFile| one.nqn == served.nqn && (one.nqn.is_some() || one.path == served.path);
-            let drives = arguments.served.iter().filter(is_of_it).map(|one| life(&one.path)).collect();
+            let is_of_it = |one: &&ServedDevice| {
+                one.nqn == served.nqn && (one.nqn.is_some() || one.device == served.device)
+            };
+            let drives = arguments.served.iter().filter(is_of_it).map(|one| life(&one.device)).collect();
             subsystems
                 .add(NewSubsystem {
                     nqn: nqn.clone(),
@@ -139,12 +142,16 @@ fn add_all(
         let namespace = NewNamespace { id: *number, uuid: *uuid.as_bytes() };
         let size_bytes = device.info().size_bytes;
         let read_only = arguments.read_only;
-        let reservations = access.reservations(&served.path.display().to_string(), *uuid.as_bytes())?;
+        let name = served.device.to_string();
+        let reservations = match is_memory(&served.device) {
+            true => KeptReservations::of_memory(&name, *uuid.as_bytes()),
+            false => access.reservations(&name, *uuid.as_bytes())?,
+        };
         let open = move |context: &ShardContext| open_volume(&device, context, read_only);
         subsystems
             .add_namespace(&nqn, &namespace, &shards.handle(), reservations, open)
             .map_err(|error| subsystem_failure(&error))?;
-        let (path, namespace) = (served.path.clone(), *number);
+        let (path, namespace) = (served.device.to_string().into(), *number);
         announced.push(Announced {
             path,
             nqn: nqn.to_string(),
@@ -173,10 +180,37 @@ fn open_volume(
     Rc::new(DeviceVolume::new(way, Arc::clone(&context.pool), read_only))
 }
 
-/// Which namespace it is, for all time: made of the machine and the path, so that it is the same after a restart.
-fn identity(path: &Path) -> Uuid {
+fn open(device: &DeviceSpec, read_only: bool) -> Result<SharedDevice, Problem> {
+    let path = PathBuf::from(device.to_string());
+    match device {
+        DeviceSpec::Path(_) | DeviceSpec::Remote(_) => open_device(&path, read_only, true),
+        DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => {
+            let opened = device.open(&OpenOptions::default()).map_err(|error| open_problem(&path, &error))?;
+            if let SharedDevice::Memory(memory) = &opened
+                && memory.stores()
+                && let Err(error) = memory.populate()
+            {
+                // Older kernels provide it as it is written.
+                tracing::debug!(%error, "the memory of {device} is not provided yet");
+            }
+            Ok(opened)
+        }
+    }
+}
+
+fn is_memory(device: &DeviceSpec) -> bool {
+    matches!(device, DeviceSpec::Memory { .. } | DeviceSpec::Null { .. })
+}
+
+/// Which namespace it is, for all time: made of the machine and the path, so that it is the same after a restart. Memory is another
+/// one each time: nothing of what it held is there any more.
+fn identity(device: &DeviceSpec) -> Uuid {
+    if is_memory(device) {
+        return Uuid::new_v4();
+    }
+    let path = PathBuf::from(device.to_string());
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = path.canonicalize().unwrap_or(path);
     let text = format!("twill target\0{}\0{}", machine.trim(), path.display());
     let digest = HashFunction::Sha256.digest(text.as_bytes());
     let mut bytes = [0; 16];
@@ -186,7 +220,8 @@ fn identity(path: &Path) -> Uuid {
 
 /// What tells one life of a drive from the next: the kernel numbers drives as they come, and never gives a number twice. A file
 /// has none: it lives and dies with its file system.
-fn life(path: &Path) -> String {
+fn life(device: &DeviceSpec) -> String {
+    let DeviceSpec::Path(path) = device else { return String::new() };
     let Ok(metadata) = std::fs::metadata(path) else { return String::new() };
     if !metadata.file_type().is_block_device() {
         return String::new();
@@ -206,8 +241,9 @@ mod tests {
 
     #[test]
     fn an_identity_stays_and_is_its_own() {
-        let of = |path: &str| identity(Path::new(path));
+        let of = |text: &str| identity(&DeviceSpec::parse(text).expect("a device").remove(0));
         assert_eq!(of("/nowhere/a"), of("/nowhere/a"));
         assert_ne!(of("/nowhere/a"), of("/nowhere/b"));
+        assert_ne!(of("memory:1G"), of("memory:1G"), "what it held is gone");
     }
 }

@@ -11,7 +11,8 @@ pub fn connection(remote: &RemoteStatus) -> String {
     let mut text = match remote.state {
         RemoteState::Connected => {
             let trip = remote.round_trip_us.map_or_else(String::new, |us| format!(", round trip {us} us"));
-            format!("; connected{trip}, {} in flight", remote.in_flight)
+            let tls = if remote.tls { " over TLS" } else { "" };
+            format!("; connected{tls}{trip}, {} in flight", remote.in_flight)
         }
         RemoteState::Away => {
             format!("; connection lost, it fails after {}", humantime::format_duration(limit))

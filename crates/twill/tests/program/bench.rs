@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::targets::Target;
 use crate::world::{Run, World};
 
 /// A short run on members of memory.
@@ -47,6 +48,30 @@ fn every_figure_is_there_and_is_one() {
     // Half of the requests write 16 KiB in a chunk: old and new of data and parity, and what is read.
     let figure = |name: &str| run.json().pointer(name).and_then(Value::as_f64).expect("a figure");
     assert!((1.8..=2.05).contains(&figure("/amplification/write")), "{run:?}");
+}
+
+#[test]
+fn members_on_other_machines_are_written_if_that_is_asked_for() {
+    let world = World::new();
+    // Memory of the target, of three sizes so that their names differ; and the same of files.
+    let memory = Target::start(&world, &["memory:64M", "memory:65M", "memory:66M"]);
+    let files = Target::start(&world, &["a", "b", "c"]);
+    for target in [&memory, &files] {
+        let members = format!("--members={}", target.members().join(","));
+        let base = ["bench", &members, "--runtime=0.2", "--ramp=0.05", "--json", "--no-roofline"];
+        let refused = world.twill::<&str>(&[&base[..], &["--rw", "randread"]].concat(), &[]).fails(3);
+        assert!(refused.stdout.contains("--force does it nevertheless"), "{refused:?}");
+        for more in
+            [&["--rw", "randrw", "--bs", "16K", "--verify"][..], &["--rw", "randread", "--level", "0"]]
+        {
+            let run = world.twill::<&str>(&[&base[..], &["--force"], more].concat(), &[]).succeeds();
+            assert!(run.json()["member"]["reads"].as_u64().is_some_and(|reads| reads > 0), "{run:?}");
+            assert!(!run.stderr.contains("grace period"), "its tasks end with the array: {run:?}");
+        }
+    }
+    let kept = fs::read_dir(world.path("state")).expect("a folder").flatten();
+    let kept = kept.filter(|file| file.path().extension().is_none()).count();
+    assert_eq!(kept, 3, "reservations of memory end with its target");
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn an_array_is_served_from_targets_under_tls_and_no_other_way() {
     assert!(found.stdout.contains(&members[2]), "{}", found.stdout);
 
     let server = world.serve(&["--hostnqn", HOST, "--tls-secret", "key"], &members);
+    assert_eq!(server.status()["members"][0]["remote"]["tls"], true, "{}", server.log());
     let mut client = world.client();
     for at in places() {
         assert_eq!(client.write(at, &vec![(at / BLOCK as u64) as u8; BLOCK], 0).expect("an answer"), 0);

@@ -85,6 +85,9 @@ pub struct RemoteStatus {
     pub state: RemoteState,
     /// Whether a reservation keeps other hosts away.
     pub reserved: bool,
+    /// Whether all that is sent to it is under TLS.
+    #[serde(default)]
+    pub tls: bool,
     /// How long its target took to answer the last keep-alive.
     pub round_trip_us: Option<u64>,
     /// Operations in flight, on all shards.
@@ -291,6 +294,7 @@ impl RemoteMember {
                 End::Not => RemoteState::Away,
             },
             reserved: self.is_reserved.load(Ordering::SeqCst),
+            tls: self.options.tls_key.is_some(),
             round_trip_us: state.round_trip.map(|time| time.as_micros() as u64),
             in_flight: self.in_flight.load(Ordering::Relaxed),
             time_limit_ms: self.options.time_limit.as_millis() as u64,

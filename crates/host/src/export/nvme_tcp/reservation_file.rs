@@ -56,8 +56,9 @@ pub(super) struct ReservationFile {
     path: PathBuf,
     namespace: [u8; 16],
     /// Locked as long as the namespace is served: two servers would each keep reservations that the other does not know. It is
-    /// a file beside, since the state file is another one after each change.
-    _lock: File,
+    /// a file beside, since the state file is another one after each change. None: the namespace ends with this process, and
+    /// nothing is kept.
+    lock: Option<File>,
 }
 
 impl KeptReservations {
@@ -73,7 +74,7 @@ impl KeptReservations {
     ) -> Result<KeptReservations, ReservationFileError> {
         let path = folder.join(format!("reservations-{}", HostId(namespace)));
         let lock = lock(folder, &path)?;
-        let file = ReservationFile { path, namespace, _lock: lock };
+        let file = ReservationFile { path, namespace, lock: Some(lock) };
         let lost = match file.read() {
             // What was not to persist ends with the server that kept it in memory: the file has none of it.
             Ok(state) => return Ok(KeptReservations { state, file }),
@@ -90,6 +91,12 @@ impl KeptReservations {
         let state = Reservations::none();
         file.replace(&state).map_err(|error| file.failed(error))?;
         Ok(KeptReservations { state, file })
+    }
+
+    /// Those of a namespace of memory, which operators know as `name`: it ends with this process, and they with it.
+    pub fn of_memory(name: &str, namespace: [u8; 16]) -> KeptReservations {
+        let file = ReservationFile { path: name.into(), namespace, lock: None };
+        KeptReservations { state: Reservations::none(), file }
     }
 }
 
@@ -131,16 +138,22 @@ impl ReservationFile {
     /// # Errors
     /// What the system says: the file has the former state or the new one.
     pub fn replace(&self, state: &Reservations) -> io::Result<Synced> {
+        let image = state.encode(&self.namespace);
+        if self.lock.is_some() {
+            self.write(&image)?;
+        }
+        Synced::after_writing(&image, &self.namespace).map_err(io::Error::other)
+    }
+
+    fn write(&self, image: &[u8]) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let beside = self.path.with_extension("new");
-        let image = state.encode(&self.namespace);
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(MODE).open(&beside)?;
-        file.write_all(&image)?;
+        file.write_all(image)?;
         file.sync_all()?;
         fs::rename(&beside, &self.path)?;
-        File::open(folder)?.sync_all()?;
-        Synced::after_writing(&image, &self.namespace).map_err(io::Error::other)
+        File::open(folder)?.sync_all()
     }
 
     /// Where it is.

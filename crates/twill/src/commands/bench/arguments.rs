@@ -10,6 +10,7 @@ use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
 use crate::bytes;
+use crate::remote_arguments::RemoteArguments;
 use crate::switch::Switch;
 use layout::units::Slot;
 
@@ -27,6 +28,10 @@ and block devices, and with --member-read-us.
 
 Example: the engine alone, the same requests each time, on members that copy nothing
   twill bench --members null:6x2G --requests 1000000
+
+Example: what a target of NVMe/TCP does, whose namespace is overwritten
+  twill bench --members nvme://10.0.0.1/nqn.2026-11.example:drive0 --level 0 \\
+    --rw randread --bs 4K --force
 
 Example: the time in locks as md has them, for writes with a bitmap
   twill bench --consistency bitmap --bitmap-locks orig --shards 4"
@@ -66,8 +71,8 @@ pub enum BenchCommand {
 /// Arguments of one run.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Members: files, block devices, memory:COUNTxSIZE, or null:COUNTxSIZE, which complete operations at once and copy nothing;
-    /// what files hold is lost.
+    /// Members: files, block devices, nvme://ADDRESS/NQN on other machines, memory:COUNTxSIZE, or null:COUNTxSIZE, which complete
+    /// operations at once and copy nothing; what files and devices hold is lost.
     #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:6x2G")]
     pub members: Vec<String>,
     /// RAID level: 0, 1, 4, 5, 6 or 10.
@@ -161,6 +166,9 @@ pub struct RunArguments {
     /// Seed of all random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// Arguments of `bench report`.
@@ -651,6 +659,7 @@ impl RunArguments {
             roofline: !self.no_roofline,
             poll: self.poll,
             force: self.force,
+            remote: None,
             seed: self.seed,
         }
     }
