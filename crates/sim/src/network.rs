@@ -39,7 +39,7 @@ pub(crate) struct NetworkPlan {
     pub(crate) restarts: bool,
     /// At the end of a round another host takes the members, now and then.
     pub(crate) take_overs: bool,
-    /// One in so many commands is damaged on its way; 0 for none.
+    /// Of so many commands one is damaged on its way; 0: none is.
     pub(crate) damaged_one_in: u64,
     pub(crate) bug: Option<Bug>,
 }
@@ -173,7 +173,7 @@ struct Link {
     is_failing: Cell<bool>,
     /// A command was beyond the time limit: the engine fails the member for it, sooner or later.
     has_expired: Cell<bool>,
-    /// Commands that will be beyond it if the connection is cut then, as it was when their time began.
+    /// Commands whose time limit is running: those fail that have no connection when it ends.
     expiring: Cell<u64>,
     /// Not answered, in the order in which they came.
     waiting: RefCell<Vec<Rc<Command>>>,

@@ -31,6 +31,8 @@ const OURS: &str = "twill target";
 const PLAIN: &str = "plain sockets";
 /// USER_HZ: the unit of times in /proc, on every architecture that Linux has today.
 const TICKS: f64 = 100.0;
+/// Of the short run that says how fast a target is.
+const TRIAL_REQUESTS: u64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Arguments of `cargo xtask bench-target`.
@@ -60,7 +62,7 @@ pub struct Arguments {
     /// The core of the load
     #[arg(long, default_value_t = 1)]
     load_core: usize,
-    /// More options of `twill target` and of the load, like --tls
+    /// What the connections have besides
     #[arg(long, value_enum, default_value_t)]
     with: Extra,
     /// The program under test; without it target/release/twill, built first
@@ -79,7 +81,7 @@ enum Extra {
     Nothing,
     /// Digests of headers and data.
     Digests,
-    /// TLS 1.3. Peers have none and are left out.
+    /// TLS 1.3, by a key that no other target has: they are left out.
     Tls,
 }
 
@@ -125,7 +127,8 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Vec<Point>> {
         for row in rows(arguments.iodepth) {
             let plain = floor::measure(&row, arguments.seconds, arguments.target_core, arguments.load_core)?;
             points.push(point(PLAIN, &row, plain.requests, plain.seconds, plain.server_seconds));
-            for peer in [&ours].into_iter().chain(&arguments.peer) {
+            let peers = arguments.peer.iter().filter(|_| arguments.with != Extra::Tls);
+            for peer in [&ours].into_iter().chain(peers) {
                 points.push(target.load(peer, &row, arguments)?);
             }
             let last = points.last().expect("at least ours");
@@ -182,14 +185,14 @@ impl Target {
 
     /// One run. As many requests as take about the time that was asked for, by a short run before.
     fn load(&self, peer: &Peer, row: &Row, arguments: &Arguments) -> Result<Point> {
-        let trial = self.requests(peer, row, arguments, 2_000)?;
-        let wanted = (trial["iops"].as_f64().context("a rate")? * arguments.seconds) as u64;
+        let trial = self.requests(peer, row, arguments, TRIAL_REQUESTS)?;
+        let requests = (trial["iops"].as_f64().context("a rate")? * arguments.seconds) as u64;
+        let requests = requests.max(TRIAL_REQUESTS);
         let before = (busy_seconds()?, children_seconds()?);
-        let figures = self.requests(peer, row, arguments, wanted.max(2_000))?;
+        let figures = self.requests(peer, row, arguments, requests)?;
         let load = children_seconds()? - before.1;
         let others = (busy_seconds()? - before.0 - load).max(0.0);
         let rate = figures["iops"].as_f64().context("a rate")?;
-        let requests = wanted.max(2_000);
         Ok(point(&peer.name, row, requests, requests as f64 / rate, others))
     }
 
@@ -280,7 +283,7 @@ fn table(points: &[Point], arguments: &Arguments) -> String {
             Extra::Digests => "digests of headers and data",
             Extra::Tls => "TLS 1.3",
         },
-        arguments.rounds,
+        of(OURS, &rows(arguments.iodepth)[0].name()).len(),
     );
     for row in rows(arguments.iodepth) {
         let ours = of(OURS, &row.name());

@@ -151,7 +151,7 @@ fn add_all(
         subsystems
             .add_namespace(&nqn, &namespace, &shards.handle(), reservations, open)
             .map_err(|error| subsystem_failure(&error))?;
-        let (path, namespace) = (served.device.to_string().into(), *number);
+        let (path, namespace) = (name.into(), *number);
         announced.push(Announced {
             path,
             nqn: nqn.to_string(),
