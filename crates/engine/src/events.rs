@@ -211,6 +211,12 @@ pub enum Event {
         /// Slots of the members that were written.
         members: Vec<Slot>,
     },
+    /// The host before this one died or was fenced, and the members' targets had recorded what it had under way: parity was made
+    /// anew there, and nothing else awaits a resync.
+    LedgersUsed {
+        /// Stripes whose parity was made.
+        stripes: u64,
+    },
     /// These stripes are in doubt (the write hole): reads of their lost chunks fail until the chunks are overwritten.
     StripesInDoubt {
         /// First stripe.
@@ -296,6 +302,7 @@ impl Event {
             | Event::RedoLogOver {}
             | Event::RedoLogAbsent { .. }
             | Event::RedoLogReplayed { .. }
+            | Event::LedgersUsed { .. }
             | Event::StripesInDoubt { .. }
             | Event::DoubtAccepted { .. }
             | Event::SegmentsChanged { .. } => None,

@@ -12,6 +12,7 @@
 mod attach;
 mod blocks;
 mod capability;
+mod ledger;
 mod op;
 mod order;
 mod outcome;
@@ -22,6 +23,10 @@ mod settle;
 pub use attach::{ATTACH_BYTES_MAX, ATTACH_FIELDS, ATTACH_MEMBER_FIELDS, AttachMember, AttachRecord, Ticket};
 pub use blocks::Blocks;
 pub use capability::{CAPABILITY_BYTES, CAPABILITY_FIELDS, Capability};
+pub use ledger::{
+    Epoch, LEDGER_FIELDS, LEDGER_RANGE_FIELDS, LEDGER_RANGES_MAX, LEDGER_STEP_BYTES, LEDGER_STEP_FIELDS,
+    LedgerAction, LedgerReport, LedgerStep, NoLedger,
+};
 pub use op::{OP_DISTANCE_MAX, Op, OpNumber};
 pub use order::{ContributeHow, Destination, ORDER_FIELDS, Order, OrderKind, ReduceBase, Sink};
 pub use outcome::Outcome;
@@ -45,8 +50,6 @@ pub mod opcode {
     pub const PEER: u8 = 0xcd;
     /// Ends an op, or asks about it.
     pub const SETTLE: u8 = 0xd0;
-    /// Reads the ledger of ops.
-    pub const LEDGER: u8 = 0xd2;
     /// Reads a retained delta.
     pub const DELTA: u8 = 0xd6;
 }
@@ -59,10 +62,14 @@ pub mod admin_opcode {
     pub const ATTACH_REPORT: u8 = 0xc6;
     /// Proves to a target that a connection is another target's.
     pub const PEER_OPEN: u8 = 0xc9;
+    /// Has a target record what a host changes, for the next one.
+    pub const LEDGER_STEP: u8 = 0xd1;
+    /// Reads what a target has recorded.
+    pub const LEDGER: u8 = 0xd2;
 }
 
 /// The version of these commands and of the attach record.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Members of an attach; wider arrays do without these commands. Peers are their indices.
 pub const MEMBERS_MAX: usize = 32;
 /// Bytes of own rows, and of contributed or reduced rows, in one order.

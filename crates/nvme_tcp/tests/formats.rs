@@ -19,6 +19,9 @@ fn docs_draw_what_the_code_writes() {
         ("vendor::ATTACH_FIELDS", vendor::ATTACH_FIELDS, 64),
         ("vendor::ATTACH_MEMBER_FIELDS", vendor::ATTACH_MEMBER_FIELDS, 64),
         ("vendor::REPORT_FIELDS", vendor::REPORT_FIELDS, vendor::REPORT_BYTES),
+        ("vendor::LEDGER_STEP_FIELDS", vendor::LEDGER_STEP_FIELDS, vendor::LEDGER_STEP_BYTES),
+        ("vendor::LEDGER_FIELDS", vendor::LEDGER_FIELDS, 64),
+        ("vendor::LEDGER_RANGE_FIELDS", vendor::LEDGER_RANGE_FIELDS, 16),
         ("vendor::CAPABILITY_FIELDS", vendor::CAPABILITY_FIELDS, vendor::CAPABILITY_BYTES),
     ]);
 }
@@ -43,11 +46,12 @@ fn docs_list_opcodes_and_statuses_as_the_code_has_them() {
         (opcode::REDUCE_TO_HOST, "Reduce to host"),
         (opcode::PEER, "Peer"),
         (opcode::SETTLE, "Settle"),
-        (opcode::LEDGER, "Ledger"),
         (opcode::DELTA, "Delta"),
         (admin_opcode::ATTACH, "Attach"),
         (admin_opcode::ATTACH_REPORT, "Attach report"),
         (admin_opcode::PEER_OPEN, "Peer open"),
+        (admin_opcode::LEDGER_STEP, "Ledger step"),
+        (admin_opcode::LEDGER, "Ledger"),
     ];
     let statuses = (1..=0x0a).map(|code| {
         let words = Status::vendor(code).words().expect("a status of Twill's");

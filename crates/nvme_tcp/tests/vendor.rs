@@ -278,11 +278,12 @@ mod positions {
     #[test]
     fn directions_are_those_of_the_opcodes() {
         let direction = |opcode| Sqe::new(opcode, 1).direction();
-        assert_eq!(direction(opcode::LEDGER), Direction::ToHost);
         assert_eq!(direction(opcode::DELTA), Direction::ToHost);
         assert_eq!(direction(admin_opcode::ATTACH), Direction::ToController);
         assert_eq!(direction(admin_opcode::ATTACH_REPORT), Direction::ToHost);
         assert_eq!(direction(admin_opcode::PEER_OPEN), Direction::ToController);
+        assert_eq!(direction(admin_opcode::LEDGER_STEP), Direction::ToController);
+        assert_eq!(direction(admin_opcode::LEDGER), Direction::ToHost);
     }
 }
 
@@ -300,9 +301,6 @@ mod refusals {
     #[test]
     fn of_what_all_orders_have() {
         for order in orders() {
-            for at in 16..24 {
-                assert_eq!(refused(&order, at, [1]), Status::INVALID_FIELD);
-            }
             assert_eq!(refused(&order, 63, [1]), Status::INVALID_FIELD);
             assert_eq!(refused(&order, 0, [opcode::PEER]), Status::INVALID_OPCODE);
             assert_eq!(refused(&order, 0, [1]), Status::INVALID_OPCODE);
@@ -458,7 +456,7 @@ mod refusals {
                 bytes[at..at + other.len()].copy_from_slice(other);
                 check_settle(bytes, 0).expect_err("it is none")
             };
-            assert_eq!(refused(0, &[opcode::LEDGER]), Status::INVALID_OPCODE);
+            assert_eq!(refused(0, &[opcode::DELTA]), Status::INVALID_OPCODE);
             for at in (16..24).chain([49, 51]).chain(58..64) {
                 assert_eq!(refused(at, &[1]), Status::INVALID_FIELD);
             }
@@ -491,10 +489,10 @@ mod refusals {
                 }
             }
         };
-        // What is not a value's: flags, command id, namespace, and where data is.
+        // What is not a value's: flags, command id, namespace, epoch, and where data is.
         let own = |mut bytes: [u8; 64]| {
             bytes[1..8].fill(0);
-            bytes[24..40].fill(0);
+            bytes[16..40].fill(0);
             bytes
         };
         let visit = |bytes: [u8; 64]| {
@@ -608,7 +606,7 @@ mod attach {
     #[test]
     fn bytes_are_where_they_are_drawn() {
         let bytes = record(2, 1).encode();
-        assert_eq!(bytes[..16], *b"TwAttach\x01\0\x02\0\x01\0\0\0");
+        assert_eq!(bytes[..16], *b"TwAttach\x02\0\x02\0\x01\0\0\0");
         assert_eq!(bytes[16..24], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(bytes[24..40], *b"0123456789abcdef");
         assert_eq!(bytes[40..44], [1, 2, 3, 4]);
@@ -633,7 +631,7 @@ mod attach {
             bytes[at..at + other.len()].copy_from_slice(other);
             AttachRecord::parse(&bytes).expect_err("it is none")
         };
-        for (at, other) in [(0, &[0][..]), (8, &[0]), (8, &[2]), (9, &[1]), (10, &[33]), (10, &[0xff, 0xff])]
+        for (at, other) in [(0, &[0][..]), (8, &[0]), (8, &[1]), (9, &[1]), (10, &[33]), (10, &[0xff, 0xff])]
         {
             assert_eq!(refused(at, other), Status::INVALID_FIELD, "{at}");
         }
@@ -710,7 +708,7 @@ mod capability {
             peers_max: 0x0404,
             boot_id: 0x0f0e_0d0c_0b0a_0908,
         };
-        let bytes = *b"TwFab\0\0\0\x01\0\x02\x02\x03\x03\x04\x04\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
+        let bytes = *b"TwFab\0\0\0\x02\0\x02\x02\x03\x03\x04\x04\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
         assert_eq!(capability.encode(), bytes);
         assert_eq!(Capability::parse(&bytes), Some(capability));
         assert!(capability.knows_commands());
@@ -725,5 +723,89 @@ mod capability {
         let (ops_in_flight, retained_mib, peers_max) = (max, max, max);
         let most = Capability { version: max, ops_in_flight, retained_mib, peers_max, boot_id: u64::MAX };
         assert_eq!(Capability::parse(&most.encode()), Some(most));
+    }
+}
+
+mod ledgers {
+    use super::*;
+    use nvme_tcp::vendor::{
+        Epoch, LEDGER_RANGES_MAX, LEDGER_STEP_BYTES, LedgerAction, LedgerReport, LedgerStep, NoLedger,
+    };
+
+    fn step() -> LedgerStep {
+        LedgerStep { action: LedgerAction::Complete, id: 5, key: 0x0102, area: 2048..1 << 40 }
+    }
+
+    #[test]
+    fn a_command_names_its_epoch() {
+        let mut sqe = Sqe::new(opcode::REDUCE_TO_DRIVE, 1);
+        assert_eq!(Epoch::of(&sqe), None);
+        let max = (1 << 48) - 1;
+        for (number, lowest) in [(1, 0), (1, 1), (70_000, 4_465), (max, max - 65_535)] {
+            let epoch = Epoch { number, lowest };
+            epoch.stamp(&mut sqe);
+            assert_eq!(Epoch::of(&sqe), Some(epoch));
+        }
+        assert_eq!(bytes_of(sqe)[16..24], [0xff; 8]);
+        // What lies further below than there are epochs is none.
+        sqe.metadata.set(2 << 48 | 1);
+        assert_eq!(Epoch::of(&sqe), None);
+    }
+
+    #[test]
+    fn steps_come_back_as_they_were() {
+        let bytes = step().encode();
+        assert_eq!(LedgerStep::parse(&bytes), Ok(step()));
+        assert_eq!(bytes[..12], *b"TwLedger\x02\0\x01\0");
+        assert_eq!((&bytes[16..18], &bytes[24..27]), (&[5, 0][..], &[2, 1, 0][..]));
+        let begin = LedgerStep { action: LedgerAction::Begin, area: 0..0, ..step() };
+        assert_eq!(LedgerStep::parse(&begin.encode()), Ok(begin));
+    }
+
+    #[test]
+    fn a_step_that_makes_no_sense_is_refused() {
+        let refused = |at: usize, other: &[u8]| {
+            let mut bytes = step().encode();
+            bytes[at..at + other.len()].copy_from_slice(other);
+            LedgerStep::parse(&bytes).expect_err("it is none")
+        };
+        for (at, other) in
+            [(0, &[0][..]), (8, &[1]), (10, &[2]), (11, &[1]), (16, &[0]), (48, &[1]), (63, &[1])]
+        {
+            assert_eq!(refused(at, other), Status::INVALID_FIELD, "{at}");
+        }
+        assert_eq!(refused(40, &[0xff; 8]), Status::LBA_OUT_OF_RANGE);
+        for bytes in [0, LEDGER_STEP_BYTES - 1, LEDGER_STEP_BYTES + 1] {
+            assert_eq!(LedgerStep::parse(&vec![0; bytes]), Err(Status::INVALID_SGL_LENGTH));
+        }
+    }
+
+    #[test]
+    fn a_report_says_how_long_it_is() {
+        let report =
+            LedgerReport { id: 7, area: 10..20, ranges: (0..100).map(|at| at * 8..at * 8 + 4).collect() };
+        let whole = report.encode(usize::MAX);
+        assert_eq!(LedgerReport::parse(&whole), Ok(report.clone()));
+        // Zeroes behind it, as a longer buffer has.
+        assert_eq!(LedgerReport::parse(&[&whole[..], &[0; 30]].concat()), Ok(report.clone()));
+        for room in [64, 80, whole.len() - 1] {
+            assert_eq!(LedgerReport::parse(&report.encode(room)), Err(NoLedger::Longer(whole.len())));
+        }
+        assert_eq!(LedgerReport::parse(&report.encode(63)), Err(NoLedger::Invalid));
+        assert_eq!(LedgerReport::parse(&LedgerReport::NONE.encode(64)), Ok(LedgerReport::NONE));
+    }
+
+    #[test]
+    fn a_report_that_makes_no_sense_is_none() {
+        let report = LedgerReport { id: 7, area: 10..20, ranges: vec![11..12, 14..15] };
+        let with = |at: usize, other: &[u8]| {
+            let mut bytes = report.encode(usize::MAX);
+            bytes[at..at + other.len()].copy_from_slice(other);
+            LedgerReport::parse(&bytes)
+        };
+        let too_many = (LEDGER_RANGES_MAX as u32 + 1).to_le_bytes();
+        for (at, other) in [(0, &[0][..]), (8, &[1]), (12, &too_many), (32, &[0xff; 8]), (72, &[0xff; 8])] {
+            assert_eq!(with(at, other), Err(NoLedger::Invalid), "{at}");
+        }
     }
 }

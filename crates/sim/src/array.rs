@@ -23,6 +23,7 @@ use engine::stripe::stripe_table::StripeTable;
 
 use crate::disk::{Disk, SimDevice};
 use crate::fabric::Fabric;
+use crate::ledgers::Keeper;
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
 use crate::recorded;
@@ -54,6 +55,7 @@ pub(crate) struct Array {
     pub(crate) running: Running<SimDevice, SimPlatform>,
     /// An earlier run wrote nothing down, and nothing was repaired since.
     pub(crate) after_unmarked: bool,
+    ledgers: Keeper,
 }
 
 pub(crate) struct Shard {
@@ -88,15 +90,25 @@ impl Array {
         *machine.disks.borrow_mut() = assembly.slots.iter().map(disk).collect();
         machine.coming.borrow_mut().fill(None);
         let inspection = start::inspection(machine, candidates, assembly);
-        let assembled =
+        let mut assembled =
             Assembled::read(&inspection, how.policy(scenario)).expect("a member that was written");
         let after_unmarked = machine.unmarked.replace(machine.unmarked.get() || how.unmarked);
         note_start(machine, how, &assembled.redo().repair);
+        let ledger = |slot: &Option<usize>| connected[(*slot)?].gate.listed();
+        let found: Vec<_> = assembly.slots.iter().map(ledger).collect();
+        match assembled.use_ledgers(&found) {
+            Ok(()) => world.counts.borrow_mut().ledgers_used += 1,
+            Err(why) => world.note(Note::Words(format!("no ledgers: {why}"))),
+        }
         let prepared = share(machine, assembled);
         let shared = Arc::clone(prepared.shared());
+        let records =
+            scenario.network.is_some_and(|plan| plan.ledgers) && shared.geometry.parity_chunks() > 0;
+        *machine.epochs.borrow_mut() = records.then(|| Arc::clone(shared.consistency.keep_epochs()));
         connected.iter().for_each(|disk| machine.connect(disk));
         if let Some(plan) = scenario.fabric {
-            Fabric::attach(&world, plan, &machine.hosts, &connected);
+            let epochs = machine.epochs.borrow().clone();
+            Fabric::attach(&world, plan, &machine.hosts, epochs, &connected);
             shared.peers.enable(plan.is_auto);
             shared.peers.set_up(true);
         }
@@ -121,6 +133,7 @@ impl Array {
             manager,
             running,
             after_unmarked,
+            ledgers: Keeper::default(),
         }))
     }
 
@@ -134,6 +147,11 @@ impl Array {
         };
         self.world.fail(self.unfinished(what));
         Ended::Failed
+    }
+
+    /// Some messages by which members' targets come to record what is under way.
+    pub(crate) fn keep_ledgers(&self, messages: usize) {
+        (0..messages).for_each(|_| self.ledgers.step(&self.shared, &self.machine, self.host));
     }
 
     /// Runs a piece of work on a shard, known by `words` while it lasts.

@@ -33,7 +33,7 @@ counts! {
     "faults": transient_errors, members_dead, members_gone, members_silent, bad_places, bad_places_after_crash, bad_blocks_recorded, full_members,
         slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost,
         latent_errors, bit_flips, lost_writes, misdirected_writes, lost_orders, lost_contributions;
-    "network": network_commands, network_cuts, network_restarts, network_damaged, network_take_overs, network_grids, network_points;
+    "network": network_commands, network_cuts, network_restarts, network_damaged, network_take_overs, ledgers_used, network_grids, network_points;
     "repairs": replacements, replaced_working, stale_returns, re_added, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing,
         replacing;

@@ -36,10 +36,35 @@ pub(crate) fn crash(array: &Rc<Array>) {
         world.counts.borrow_mut().power_cuts += 1;
     }
     world.note(Note::Words(format!("crash; {survive} % of what is not durable survives")));
-    machine.cut_power(|blocks, random| Survivors::some(blocks, survive, random));
+    match survive {
+        100 => machine.lose_host(),
+        _ => machine.cut_power(|blocks, random| Survivors::some(blocks, survive, random)),
+    }
     let with_bad_places = draw_bad_places(machine);
     come_back(machine, with_bad_places.as_deref());
     recorded::check_after_cut(machine);
+}
+
+/// As [`end_process`], and another host comes, with what the targets have recorded of this one.
+pub(crate) fn kill(array: &Rc<Array>) {
+    end_process(array);
+    come_back(&array.machine, None);
+    recorded::check_after_cut(&array.machine);
+}
+
+/// The process is killed while the members' targets live on.
+pub(crate) fn end_process(array: &Rc<Array>) {
+    let (machine, world) = (&array.machine, &array.world);
+    world.note(Note::Words("the host's process is killed".to_string()));
+    world.counts.borrow_mut().kills += 1;
+    machine.excuses.all_logged.set(array.is_all_logged());
+    if array.writer.resync_from_bytes().is_none() {
+        machine.oracle.borrow_mut().resynced();
+    }
+    array.kill();
+    machine.kill_fenced();
+    world.cut();
+    machine.lose_host();
 }
 
 /// Another host takes the members while this one goes on: its clients get errors, and nothing that it does counts any more (F-I6,
@@ -71,7 +96,7 @@ pub(crate) fn take_over(array: &Rc<Array>) {
     machine.excuses.fenced.set(false);
     array.shared.self_check();
     machine.fenced.borrow_mut().extend(array.executors());
-    machine.cut_power(|_, _| Survivors::All);
+    machine.lose_host();
     come_back(machine, None);
     recorded::check_after_cut(machine);
 }

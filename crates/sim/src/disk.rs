@@ -254,9 +254,24 @@ impl Disk {
 
     /// The power is gone; `survives` says what is left of each write that was not durable, given its blocks.
     pub(crate) fn cut(&self, survives: &impl Fn(u64, &Random) -> Survivors) {
+        self.gate.ledger.take();
+        self.end_operations(survives);
+    }
+
+    /// The host is gone, with all that was under way; the power and the target are not.
+    pub(crate) fn lose_host(&self) {
+        self.end_operations(&|_, _: &Random| Survivors::All);
+    }
+
+    fn end_operations(&self, survives: &impl Fn(u64, &Random) -> Survivors) {
         self.gate.clear();
         self.cache.borrow_mut().cut(|blocks| survives(blocks, self.world.random()));
         self.watch.metadata_changed();
+    }
+
+    /// Whether its host does not reach it now.
+    pub(crate) fn is_away(&self) -> bool {
+        self.dead().is_some() || self.link.borrow().as_ref().is_some_and(|link| link.is_away())
     }
 
     /// The device works again, with the contents that it had when it failed.

@@ -11,6 +11,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -18,11 +19,15 @@ use std::sync::Arc;
 use engine::buffer::{Gather, Pool};
 use engine::device::{Answered, Answering, DeviceError, DeviceErrorKind, NoAnswer, PeerMember, Place};
 use engine::fabric::effect::{Effect, Effects, Input};
+use engine::fabric::epochs::{EpochStamp, Epochs};
 use engine::fabric::host::Attach;
-use engine::fabric::order::{Answer, Contribution, Ending, Order, PEERS_MAX, PeerIndex, Settle, Stamp};
+use engine::fabric::order::{
+    Answer, Contribution, Ending, Order, PEERS_MAX, PeerIndex, Role, Settle, Sink, Stamp,
+};
 use engine::fabric::target::Target;
 use layout::units::DeviceOffset;
 
+use crate::disk::remote::Holder;
 use crate::disk::{Disk, SimTarget};
 use crate::network::{Fault, Hosts};
 use crate::random::Random;
@@ -87,6 +92,8 @@ pub(crate) struct Fabric {
     hosts: Rc<Hosts>,
     /// The one that attached the targets.
     host: u64,
+    /// Its writes that are under way.
+    epochs: Option<Arc<Epochs>>,
     /// Targets that do not reach each other any more.
     cut_off: RefCell<BTreeSet<(PeerIndex, PeerIndex)>>,
     nodes: RefCell<Vec<Option<Weak<Node>>>>,
@@ -110,7 +117,13 @@ struct Handle(Rc<Node>);
 
 impl Fabric {
     /// Attaches the targets of these devices.
-    pub(crate) fn attach(world: &Rc<World>, plan: FabricPlan, hosts: &Rc<Hosts>, disks: &[Rc<Disk>]) {
+    pub(crate) fn attach(
+        world: &Rc<World>,
+        plan: FabricPlan,
+        hosts: &Rc<Hosts>,
+        epochs: Option<Arc<Epochs>>,
+        disks: &[Rc<Disk>],
+    ) {
         let serial = world.now();
         let attach = Arc::new(Attach::new(serial));
         let nodes = RefCell::new(vec![None; PEERS_MAX]);
@@ -120,6 +133,7 @@ impl Fabric {
             plan,
             hosts: Rc::clone(hosts),
             host: hosts.current(),
+            epochs,
             cut_off: RefCell::default(),
             nodes,
         });
@@ -188,7 +202,8 @@ impl PeerMember for Handle {
         let (pending, filler) = pending();
         let answer: Reply = Rc::new(RefCell::new(Some(filler)));
         let to = Rc::clone(&answer);
-        let deliver = move || own.take(key, &to, move |token| Input::Order { order, data, token });
+        let stamp = fabric.epochs.as_ref().map(|epochs| epochs.stamp());
+        let deliver = move || own.take(key, stamp, &to, move |token| Input::Order { order, data, token });
         if let Some(fault) = fabric.next_fault() {
             self.0.fail_at_order(fault, &answer, deliver);
             return Box::pin(pending);
@@ -222,7 +237,7 @@ impl PeerMember for Handle {
         fabric.world.note(Note::Words(format!("target {}, attach {key}: {how:?} {stamp:?}", own.index)));
         let (pending, filler) = pending();
         let to: Reply = Rc::new(RefCell::new(Some(filler)));
-        let deliver = move || own.take(key, &to, move |token| Input::Settle { stamp, how, token });
+        let deliver = move || own.take(key, None, &to, move |token| Input::Settle { stamp, how, token });
         fabric.world.after(fabric.delay(), deliver);
         Box::pin(pending)
     }
@@ -303,8 +318,8 @@ impl Node {
                     is_away();
                 });
             }
-            Fault::TakeOver => {
-                self.fabric.hosts.take_over_due.set(true);
+            Fault::TakeOver | Fault::Kill => {
+                self.fabric.hosts.end_due.set(fault.end());
                 world.after(delay, deliver);
             }
         }
@@ -320,7 +335,13 @@ impl Node {
     }
 
     /// A command of the host for the attach with a key has arrived.
-    fn take(self: &Rc<Self>, key: u64, to: &Reply, input: impl FnOnce(Token) -> Input<Token>) {
+    fn take(
+        self: &Rc<Self>,
+        key: u64,
+        epoch: Option<EpochStamp>,
+        to: &Reply,
+        input: impl FnOnce(Token) -> Input<Token>,
+    ) {
         let Some(disk) = self.disk.upgrade() else { return };
         let is_fenced = !self.fabric.hosts.is_current(self.fabric.host);
         let end = disk.dead().filter(|kind| matches!(kind, DeviceErrorKind::Gone | DeviceErrorKind::Timeout));
@@ -339,6 +360,9 @@ impl Node {
         let input = input(token);
         if key != self.key() && matches!(input, Input::Order { .. }) {
             return reply(to, Err(NoAnswer::Forgot));
+        }
+        if let Some(range) = changed_by(&input) {
+            disk.gate.record(Holder { host: self.fabric.host, ..disk.gate.holder.get() }, &range, epoch);
         }
         self.handle(key, input);
     }
@@ -422,7 +446,7 @@ impl Node {
         let mut way = fabric.delay();
         match fault {
             Some(Fault::Restart | Fault::RestartAfter) => peer.end(DeviceErrorKind::Gone),
-            Some(Fault::TakeOver) => fabric.hosts.take_over_due.set(true),
+            Some(fault @ (Fault::TakeOver | Fault::Kill)) => fabric.hosts.end_due.set(fault.end()),
             Some(Fault::Lost | Fault::Damaged) => return tell(Ending::PeerUnreachable),
             Some(Fault::AnswerLost | Fault::Late) => {
                 way *= if fault == Some(Fault::Late) { 20 } else { 1 };
@@ -442,5 +466,14 @@ impl Node {
             let token: Token = Box::new(move |answer, _| world.after(delay, move || tell(answer.ending)));
             peer.handle(their_key, Input::Contribution { contribution: part, data, token });
         });
+    }
+}
+
+/// What an order changes on the drive.
+fn changed_by(input: &Input<Token>) -> Option<Range<u64>> {
+    let Input::Order { order, .. } = input else { return None };
+    match &order.role {
+        Role::Contribute { own, .. } => (!own.is_empty()).then(|| own.clone()),
+        Role::Reduce { rows, sink, .. } => (*sink == Sink::Drive).then(|| rows.clone()),
     }
 }

@@ -23,6 +23,7 @@ mod foreign_buffer;
 mod found;
 pub mod grid;
 mod history;
+mod ledgers;
 mod lost;
 mod machine;
 mod network;

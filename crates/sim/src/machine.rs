@@ -3,9 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::array::assemble::Refusal;
 use engine::executor::Executor;
+use engine::fabric::epochs::Epochs;
 use layout::geometry::Geometry;
 use layout::units::{ArrayOffset, Slot};
 
@@ -41,6 +43,8 @@ pub(crate) struct Machine {
     pub(crate) is_failing_one: Cell<bool>,
     /// Which host has the members, where they are on other machines.
     pub(crate) hosts: Rc<Hosts>,
+    /// The present host's writes that are under way, where members' targets record them.
+    pub(crate) epochs: RefCell<Option<Arc<Epochs>>>,
     /// Shards of hosts from which the members were taken.
     pub(crate) fenced: RefCell<Vec<Executor>>,
     /// A run since the last repair by hand wrote nothing down before stripes changed: no record says which parity agrees.
@@ -88,6 +92,7 @@ impl Machine {
             generations: Cell::new(0),
             is_failing_one: Cell::new(false),
             hosts: Rc::default(),
+            epochs: RefCell::default(),
             fenced: RefCell::default(),
             unmarked: Cell::new(false),
         })
@@ -107,7 +112,7 @@ impl Machine {
     /// Gives a device a connection of the current host, if members are on other machines.
     pub(crate) fn connect(&self, disk: &Rc<Disk>) {
         if let Some(plan) = self.scenario.network {
-            network::connect(&self.world, plan, &self.hosts, disk);
+            network::connect(&self.world, plan, &self.hosts, self.epochs.borrow().clone(), disk);
         }
     }
 
@@ -154,6 +159,12 @@ impl Machine {
     /// The power goes: on all devices, and for the oracle.
     pub(crate) fn cut_power(&self, survives: impl Fn(u64, &Random) -> Survivors) {
         self.all_disks.borrow().iter().for_each(|disk| disk.cut(&survives));
+        self.oracle.borrow_mut().cut();
+    }
+
+    /// The host's process ends; devices and their targets go on.
+    pub(crate) fn lose_host(&self) {
+        self.all_disks.borrow().iter().for_each(|disk| disk.lose_host());
         self.oracle.borrow_mut().cut();
     }
 

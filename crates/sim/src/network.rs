@@ -7,7 +7,8 @@
 //!   time until the next association has ended the former one's commands.
 //! - The host connects again within the time limit, and then sends what was not answered once more; or after it.
 //! - Meanwhile the target's machine restarts, and any part of what was not flushed is gone.
-//! - Another host takes all members, one after the other, while this one lives on.
+//! - Another host takes all members, one after the other, while this one lives on. It goes by what the targets have recorded
+//!   ([`crate::ledgers`]), as does one that comes after a host whose process was killed.
 //! - Bits flip on the way, under a digest: of a command with data its target refuses a write, or the host the answer of a read, and
 //!   sends it again on the same connection (F-I15); of any other the header is damaged, which ends the connection.
 //!
@@ -15,10 +16,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use engine::buffer::Buffer;
 use engine::device::{DeviceError, DeviceErrorKind};
+use engine::fabric::epochs::{EpochStamp, Epochs};
 use layout::units::DeviceOffset;
 
 use crate::disk::Disk;
@@ -41,6 +44,8 @@ pub(crate) struct NetworkPlan {
     pub(crate) take_overs: bool,
     /// Of so many commands one is damaged on its way; 0: none is.
     pub(crate) damaged_one_in: u64,
+    /// Targets record what their host has under way.
+    pub(crate) ledgers: bool,
     pub(crate) bug: Option<Bug>,
 }
 
@@ -61,6 +66,8 @@ pub(crate) enum Fault {
     RestartAfter,
     /// Another host takes the members.
     TakeOver,
+    /// The host's process is killed, and the targets live on.
+    Kill,
     /// Bits of it flip on the way.
     Damaged,
 }
@@ -71,7 +78,16 @@ impl Fault {
         matches!(self, Fault::Long | Fault::Restart | Fault::RestartAfter)
     }
 
-    pub(crate) const ALL: [Fault; 8] = [
+    /// How the host ends by it, if it does.
+    pub(crate) fn end(self) -> Option<End> {
+        match self {
+            Fault::TakeOver => Some(End::TakenOver),
+            Fault::Kill => Some(End::Killed),
+            _ => None,
+        }
+    }
+
+    pub(crate) const ALL: [Fault; 9] = [
         Fault::Lost,
         Fault::AnswerLost,
         Fault::Late,
@@ -79,6 +95,7 @@ impl Fault {
         Fault::Restart,
         Fault::RestartAfter,
         Fault::TakeOver,
+        Fault::Kill,
         Fault::Damaged,
     ];
 }
@@ -94,28 +111,44 @@ pub enum Bug {
     NotFenced,
     /// What was damaged on its way is taken as it is (F-I15).
     DamageUnnoticed,
+    /// A target does not record what it changes, and calls its ledger complete (F-I14).
+    ChangeUnrecorded,
 }
 
 impl NetworkPlan {
     /// Nothing goes wrong by itself.
     pub(crate) fn quiet(delay: u64, bug: Option<Bug>) -> Self {
-        NetworkPlan { delay, pause: 0, restarts: false, take_overs: false, damaged_one_in: 0, bug }
+        let (restarts, take_overs, ledgers) = (false, false, false);
+        NetworkPlan { delay, pause: 0, restarts, take_overs, damaged_one_in: 0, ledgers, bug }
     }
 
     pub(crate) fn draw(random: &Random) -> Self {
-        NetworkPlan {
+        let mut plan = NetworkPlan {
             delay: random.pick(&[2, 10, 60]),
             pause: random.pick(&[0, 100, 400, 1500]),
             restarts: random.one_in(2),
             take_overs: random.one_in(2),
             damaged_one_in: random.pick(&[0, 30, 300]),
+            ledgers: false,
             bug: None,
-        }
+        };
+        // No draw of its own: seeds that are kept stay what they were.
+        plan.ledgers = plan.pause != 400;
+        plan
     }
 }
 
 /// A member that does not answer for so long fails.
 pub(crate) const LIMIT_TICKS: u64 = 6_000;
+/// How a host ends while the targets live on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Another takes the members.
+    TakenOver,
+    /// Its process is killed.
+    Killed,
+}
+
 /// What the hosts of a history know of each other.
 #[derive(Default)]
 pub(crate) struct Hosts {
@@ -123,8 +156,8 @@ pub(crate) struct Hosts {
     current: Cell<u64>,
     /// All members are taken from the host before: nothing that it is asked for from here on may succeed.
     pub(crate) all_taken: Cell<bool>,
-    /// Another host is to take the members now.
-    pub(crate) take_over_due: Cell<bool>,
+    /// The host is to end in this way now.
+    pub(crate) end_due: Cell<Option<End>>,
     /// Commands that were sent.
     commands: Cell<u64>,
     /// What goes wrong, at which of them.
@@ -166,6 +199,7 @@ struct Link {
     plan: NetworkPlan,
     hosts: Rc<Hosts>,
     host: u64,
+    epochs: Option<Arc<Epochs>>,
     association: Cell<u64>,
     is_up: Cell<bool>,
     end: Cell<Option<DeviceErrorKind>>,
@@ -190,11 +224,19 @@ struct Command {
     work: Work,
     /// Of a flush: the writes that it covers.
     covers: u64,
+    /// In which epoch it was sent last.
+    stamp: Cell<Option<EpochStamp>>,
     reply: RefCell<Option<Reply>>,
 }
 
 /// Gives a device a connection of the current host.
-pub(crate) fn connect(world: &Rc<World>, plan: NetworkPlan, hosts: &Rc<Hosts>, disk: &Rc<Disk>) {
+pub(crate) fn connect(
+    world: &Rc<World>,
+    plan: NetworkPlan,
+    hosts: &Rc<Hosts>,
+    epochs: Option<Arc<Epochs>>,
+    disk: &Rc<Disk>,
+) {
     let host = hosts.current();
     let association = disk.gate.holder.get().association + 1;
     disk.gate.holder.set(Holder { host, association });
@@ -205,6 +247,7 @@ pub(crate) fn connect(world: &Rc<World>, plan: NetworkPlan, hosts: &Rc<Hosts>, d
         plan,
         hosts: Rc::clone(hosts),
         host,
+        epochs,
         association: Cell::new(association),
         is_up: Cell::new(true),
         end: Cell::new(None),
@@ -235,7 +278,8 @@ async fn hand_over(disk: &Disk, world: &World, host: u64) {
 impl Link {
     /// Sends a command to the target.
     fn send(self: &Rc<Self>, work: Work, reply: Reply) {
-        let command = Rc::new(Command { work, covers: self.written.get(), reply: RefCell::new(Some(reply)) });
+        let (covers, stamp) = (self.written.get(), Cell::default());
+        let command = Rc::new(Command { work, covers, stamp, reply: RefCell::new(Some(reply)) });
         if let Some(kind) = self.end.get() {
             return self.world.after(1, move || command.fail(kind));
         }
@@ -262,6 +306,7 @@ impl Link {
 
     fn transmit(self: &Rc<Self>, command: Rc<Command>) {
         let (link, association) = (Rc::clone(self), self.association.get());
+        command.stamp.set(self.epochs.as_ref().map(|epochs| epochs.stamp()));
         self.world.counts.borrow_mut().network_commands += 1;
         let one_in = self.plan.damaged_one_in;
         let drawn = (one_in > 0 && self.world.random().one_in(one_in)).then_some(Fault::Damaged);
@@ -295,8 +340,8 @@ impl Link {
                 let away = if fault == Fault::Long { 2 * LIMIT_TICKS } else { short };
                 self.cut(away, fault == Fault::RestartAfter);
             }
-            Fault::TakeOver => {
-                self.hosts.take_over_due.set(true);
+            Fault::TakeOver | Fault::Kill => {
+                self.hosts.end_due.set(fault.end());
                 self.arrive(command, association);
             }
             Fault::Damaged => self.meet_damage(&command, association),
@@ -347,6 +392,11 @@ impl Link {
             return;
         }
         disk.gate.running.update(|running| running + 1);
+        if let Some(range) = command.work.changed()
+            && self.plan.bug != Some(Bug::ChangeUnrecorded)
+        {
+            disk.gate.record(Holder { host: self.host, association }, &range, command.stamp.get());
+        }
         let (link, at) = (Rc::clone(self), Rc::clone(&disk));
         let work = command.work.clone();
         disk.carry_out(work, move |done| {
@@ -465,6 +515,7 @@ impl Command {
         Some(Rc::new(Command {
             work,
             covers: self.covers,
+            stamp: self.stamp.clone(),
             reply: RefCell::new(self.reply.borrow_mut().take()),
         }))
     }
@@ -502,6 +553,10 @@ impl SimLink for Handle {
 
     fn is_failing(&self) -> bool {
         self.0.is_failing.get() || self.0.end.get().is_some()
+    }
+
+    fn is_away(&self) -> bool {
+        !self.0.is_up.get()
     }
 
     fn has_written(&self) {

@@ -118,6 +118,7 @@ async fn serve(array: &Rc<Array>, shard: usize, request: Request) {
     let blocks = offset / unit..(offset + bytes) / unit;
     let open = array.open(format!("{name} {bytes} at {offset} (blocks {blocks:?}) on shard {shard}"));
     let was_taken = array.machine.hosts.all_taken.get();
+    array.keep_ledgers(3);
     let is_done = match kind {
         Kind::Read => read(array, shard, blocks).await,
         Kind::Flush => flush(array, shard).await,

@@ -99,6 +99,10 @@ pub struct ArrayStatus {
     /// It is made at the members' targets now, as far as these can. With `auto` this changes with the load.
     #[serde(default)]
     pub parity_at_targets: bool,
+    /// The members' targets have on record which writes are under way: the host after this one, should it die, makes no other
+    /// stripes agree.
+    #[serde(default)]
+    pub writes_recorded: bool,
     /// There is room for a record of what a member that fails holds of stripes in doubt: it can come back with that.
     #[serde(default)]
     pub absence_record: bool,

@@ -17,6 +17,7 @@ pub mod generations;
 mod generations_tests;
 #[cfg(test)]
 mod histories;
+pub mod ledgers;
 mod managed;
 pub mod manager;
 pub mod membership;

@@ -13,14 +13,18 @@
 //!   answered, and not before.
 //! - F-I3: The numbers of ops only grow. An op that is retired or aborted has no effect any more.
 //! - F-I4: A host tries nothing again before every participant is final: it answered, was settled, or has failed as a member.
+//! - F-I14: A ledger is used only if it is complete: every change of the data area is in it until its stripe is consistent.
 //! - F-I16: A target never knows geometry.
 
 pub mod choose;
 mod contributor;
 pub mod effect;
+pub mod epochs;
 pub mod host;
+pub mod ledger;
 pub mod mode;
 pub mod order;
+pub mod recording;
 mod reducer;
 pub mod reducer_choice;
 pub mod target;

@@ -34,10 +34,12 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 use super::ranges::{Ranges, at_most, common, join};
 use super::unit_number::UnitNumber;
 use crate::error::VolumeError;
+use crate::fabric::epochs::{Entered, Epochs};
 use layout::redo_log::StripeRange;
 use layout::units::Stripe;
 
@@ -70,6 +72,8 @@ pub struct Consistency {
     durable: AtomicU64,
     /// How many of those the headers on the members record: a crash puts the rest in doubt again.
     persisted: AtomicU64,
+    /// The writes that are under way, where members' targets record them.
+    epochs: OnceLock<Arc<Epochs>>,
 }
 
 /// Stripes that left doubt, by the flush that will make their parity durable.
@@ -102,7 +106,32 @@ impl Consistency {
         let mut suspects = self.suspects.lock();
         let is_new = suspects.insert(unit);
         self.suspect_count.store(suspects.len(), SeqCst);
+        // F-I14: entered first. Who releases what is held looks for suspects afterwards, and finds one or is held again.
+        if let Some(epochs) = self.epochs.get() {
+            epochs.hold();
+        }
         is_new
+    }
+
+    /// Members' targets may record from here on what is under way. Before the first write.
+    pub fn keep_epochs(&self) -> &Arc<Epochs> {
+        self.epochs.get_or_init(Arc::default)
+    }
+
+    /// The writes that are under way, if targets may record them.
+    pub fn epochs(&self) -> Option<&Arc<Epochs>> {
+        self.epochs.get()
+    }
+
+    /// A write begins, and has ended when what is returned is dropped.
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
+        self.epochs.get().map(|epochs| epochs.enter())
+    }
+
+    /// Whether nothing awaits a resync or is in doubt. Suspects are not looked at.
+    pub fn is_settled(&self) -> bool {
+        self.unsynced.load(SeqCst) == 0 && !self.any_doubt.load(SeqCst)
     }
 
     /// Whether the last write of a stripe, or of a mirror's region, failed half way.

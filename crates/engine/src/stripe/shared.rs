@@ -105,6 +105,13 @@ impl Shared {
         self.members.set_read_only();
     }
 
+    /// Whether members' targets may record what is under way, so that the next host makes no other stripes agree: all that is
+    /// written down of this array says that it agrees but for that.
+    pub fn may_be_recorded(&self) -> bool {
+        let has_record = self.geometry.parity_chunks() > 0 && self.intent.is_used();
+        has_record && self.members.all_in_sync() && self.consistency.is_settled()
+    }
+
     /// Whether structures check themselves at each flush.
     pub fn set_verify(&self, verify: bool) {
         self.verify.store(verify, Relaxed);

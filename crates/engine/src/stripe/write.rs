@@ -122,6 +122,7 @@ async fn write_watched<D: Device>(
         Some(marked) => marked,
         None => Box::pin(shared.intent.mark(watch, &shared.members, range)).await?,
     };
+    let _under_way = shared.consistency.enter(); // F-I14
 
     // Invariant 4: a stripe has one owner; a write that finds one joins its batch, or waits for the release.
     let two_phase = engine.two_phase();

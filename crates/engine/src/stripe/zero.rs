@@ -44,6 +44,7 @@ pub(crate) async fn zero_stripes<D: Device>(
         let offset = |stripe| shared.geometry.member_offset(stripe).get();
         let range = offset(run.start)..offset(run.end);
         let _marked = shared.intent.mark(Unwatched(engine.shard), &shared.members, range).await?;
+        let _under_way = shared.consistency.enter(); // F-I14
         let claims = shared.table.claim_run(run, engine.shard).await;
         let next = at + claims.len() as u64;
         Stripe::each(at..next).for_each(|stripe| shared.cache.forget(stripe));

@@ -3,6 +3,7 @@
 #[allow(dead_code)]
 #[path = "../nvme_tcp/host_end.rs"]
 mod host_end;
+mod ledgers;
 mod refusals;
 mod world;
 

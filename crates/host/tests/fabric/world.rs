@@ -17,7 +17,8 @@ use nvme_tcp::reservation::{Acquisition, Persistence, Registration, ReservationC
 use nvme_tcp::status::Status;
 use nvme_tcp::subsystem::AllowList;
 use nvme_tcp::vendor::{
-    AttachMember, AttachRecord, AttachReport, Order, REPORT_BYTES, Settle, Ticket, admin_opcode,
+    AttachMember, AttachRecord, AttachReport, Epoch, LedgerAction, LedgerReport, LedgerStep, Order,
+    REPORT_BYTES, Settle, Ticket, admin_opcode,
 };
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -255,6 +256,14 @@ impl World {
     }
 }
 
+/// What a target says that it has recorded.
+pub fn ledger_of(connected: &mut Connected, namespace: u32) -> (Status, Option<LedgerReport>) {
+    let sqe = Sqe::new(admin_opcode::LEDGER, namespace);
+    let (status, _, data) = connected.admin.call(sqe, Payload::In { bytes: 4096 }, Vec::new());
+    let report = status.is_success().then(|| LedgerReport::parse(&data).expect("a ledger"));
+    (status, report)
+}
+
 pub fn register(new_key: u64) -> ReservationCommand {
     let registration = Registration::Register { new_key };
     ReservationCommand::Register { registration, persistence: Persistence::Unchanged }
@@ -395,6 +404,32 @@ impl Attached {
         let (status, _, data) = member.connected.admin.call(sqe, payload, Vec::new());
         assert_eq!(status, Status::SUCCESS);
         AttachReport::parse(&data).expect("a report")
+    }
+
+    /// Has a member's target begin or complete a ledger of the blocks `area`.
+    pub fn ledger_step(&mut self, index: usize, action: LedgerAction, id: u64, area: Range<u64>) -> Status {
+        let step = LedgerStep { action, id, key: self.key, area };
+        let member = &mut self.members[index];
+        let sqe = Sqe::new(admin_opcode::LEDGER_STEP, member.namespace);
+        let data = step.encode().to_vec();
+        let (status, ..) = member.connected.admin.call(sqe, Payload::Out { bytes: data.len() as u32 }, data);
+        status
+    }
+
+    /// What a member's target has recorded.
+    pub fn ledger(&mut self, index: usize) -> LedgerReport {
+        let member = &mut self.members[index];
+        let (status, report) = ledger_of(&mut member.connected, member.namespace);
+        report.unwrap_or_else(|| panic!("no ledger: {status}"))
+    }
+
+    /// Sends a command that names an epoch, or none. Its status.
+    pub fn change(&mut self, index: usize, mut sqe: Sqe, epoch: Option<Epoch>, data: Vec<u8>) -> Status {
+        if let Some(epoch) = epoch {
+            epoch.stamp(&mut sqe);
+        }
+        let payload = if data.is_empty() { Payload::None } else { Payload::Out { bytes: data.len() as u32 } };
+        self.members[index].connected.io.call(sqe, payload, data).0
     }
 
     /// Gives each of some members an order at the same time. Returns status, first word and data of each.

@@ -21,7 +21,7 @@ byte_struct! {
         4   4   nsid: U32,
         8   6   op: bytes,
         14  2   op_distance: U16,
-        16  8   reserve: bytes,
+        16  8   epoch: U64,
         24  16  sgl: SglDescriptor,
         40  8   slba: U64,
         48  2   own_blocks: U16,
@@ -288,7 +288,7 @@ impl RawOrder {
         let kind = self.kind()?;
         let how = self.how.get();
         let (own_is_empty, own_blocks) = (how & OWN_EMPTY != 0, self.own_blocks.get());
-        if self.reserve != [0; 8] || self.reserve2 != 0 || own_is_empty && own_blocks != 0 {
+        if self.reserve2 != 0 || own_is_empty && own_blocks != 0 {
             return Err(Status::INVALID_FIELD);
         }
         let slba = self.slba.get();

@@ -23,7 +23,8 @@ byte_struct! {
         20  4   ops_open: U32,
         24  8   boot_id: U64,
         32  8   key: U64,
-        40  24  reserve2: bytes,
+        40  8   ledger: U64,
+        48  16  reserve2: bytes,
     }
 }
 
@@ -40,6 +41,8 @@ pub struct AttachReport {
     pub boot_id: u64,
     /// Reservation key of the attach.
     pub key: u64,
+    /// The ledger of the namespace, complete or not; 0: there is none, or it has ended.
+    pub ledger: u64,
 }
 
 impl AttachReport {
@@ -55,7 +58,8 @@ impl AttachReport {
             ops_open: self.ops_open.into(),
             boot_id: self.boot_id.into(),
             key: self.key.into(),
-            reserve2: [0; 24],
+            ledger: self.ledger.into(),
+            reserve2: [0; 16],
         };
         zerocopy::transmute!(raw)
     }
@@ -70,6 +74,7 @@ impl AttachReport {
             ops_open: raw.ops_open.get(),
             boot_id: raw.boot_id.get(),
             key: raw.key.get(),
+            ledger: raw.ledger.get(),
         })
     }
 }

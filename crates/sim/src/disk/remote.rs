@@ -1,9 +1,12 @@
 //! A device on another machine: what its target is asked to do, and by which host.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::DeviceError;
+use engine::fabric::epochs::EpochStamp;
+use engine::fabric::ledger::{Ledger, Listed};
 
 /// A host's way to a device on another machine.
 pub(crate) trait SimLink {
@@ -12,6 +15,9 @@ pub(crate) trait SimLink {
 
     /// Whether it will fail what is sent, or does.
     fn is_failing(&self) -> bool;
+
+    /// Whether there is no connection now.
+    fn is_away(&self) -> bool;
 
     /// The target wrote something for the host by itself, which a restart may lose.
     fn has_written(&self);
@@ -58,6 +64,13 @@ impl Work {
         }
     }
 
+    /// The range that it changes, if it changes any.
+    pub(crate) fn changed(&self) -> Option<Range<u64>> {
+        let (offset, bytes) = self.range();
+        let changes = !matches!(self, Work::Read { .. } | Work::Flush);
+        changes.then(|| offset..offset + bytes)
+    }
+
     /// Whether a restart of the target may lose it once it is answered.
     pub(crate) fn is_volatile(&self) -> bool {
         matches!(self, Work::Write { fua: false, .. } | Work::Zeroes { .. } | Work::Discard { .. })
@@ -79,9 +92,23 @@ pub(crate) struct Gate {
     pub(crate) running: Cell<u64>,
     /// Its machine has restarted, and writes that were answered and not flushed are gone: until a host attaches anew.
     pub(crate) has_lost_writes: Cell<bool>,
+    /// What it has recorded of its host.
+    pub(crate) ledger: RefCell<Option<Ledger<Holder>>>,
 }
 
 impl Gate {
+    /// A host is about to change a range (F-I14).
+    pub(crate) fn record(&self, by: Holder, range: &Range<u64>, stamp: Option<EpochStamp>) {
+        if let Some(ledger) = &mut *self.ledger.borrow_mut() {
+            ledger.change(&by, range, stamp);
+        }
+    }
+
+    /// What it has recorded, if that is complete.
+    pub(crate) fn listed(&self) -> Option<Listed> {
+        self.ledger.borrow().as_ref()?.listed()
+    }
+
     /// The host's crash, or its target's, has ended all commands.
     pub(crate) fn clear(&self) {
         self.running.set(0);

@@ -7,11 +7,12 @@ use engine::members::MemberState;
 use layout::geometry::Level;
 use layout::units::{Slot, Stripe};
 
-use super::{BLOCKS, disk, fail, finish, logged, quiet, read, run, run_until, start, write};
+use super::{BLOCKS, assemble, disk, fail, finish, logged, quiet, read, run, run_until, start, write};
 use crate::network::{Fault, NetworkPlan, take_all};
 use crate::scenario::{Consistency, Scenario, Support};
 use crate::workload::{self, Kind};
 use crate::world::Ended;
+use crate::{check, crash};
 
 fn remote(scenario: Scenario) -> Scenario {
     Scenario { network: Some(NetworkPlan::quiet(10, None)), ..scenario }
@@ -109,4 +110,51 @@ fn a_write_that_was_cut_off_does_not_land_on_a_later_one() {
             assert!(all.iter().all(|slot| array.shared.members.state(*slot) == MemberState::InSync));
         }
     }
+}
+
+/// The host's process is killed at any command of some writes. The next host makes the parity of what was under way, by what the targets
+/// have recorded, and nothing else: no resync is due. A target that was restarted has recorded nothing (F-I14).
+#[test]
+fn the_next_host_makes_only_that_agree_which_was_under_way() {
+    let (mut used, mut resynced) = (0, 0);
+    for level in [Level::Raid5, Level::Raid6] {
+        for (at, is_restarted) in (0..30).map(|at| (at, at % 5 == 4)) {
+            let plan = NetworkPlan { ledgers: true, ..NetworkPlan::quiet(10, None) };
+            let marked = Scenario {
+                consistency: Consistency::Bitmap(4096),
+                ..quiet(level, 5, Support::None, 20, 4096)
+            };
+            let array = start(Scenario { network: Some(plan), ..marked });
+            let all = 0..u64::from(array.machine.geometry().data_chunks()) * BLOCKS;
+            write(&array, all.clone());
+            array.keep_ledgers(32);
+            array.machine.hosts.arm(Some((at, Fault::Kill)));
+            let own = Rc::clone(&array);
+            array.spawn(0, "writes", async move {
+                for block in [0, 2 * BLOCKS, BLOCKS + 1] {
+                    workload::write(&own, 0, Kind::Write, block..block + 1, false).await;
+                }
+            });
+            while array.machine.hosts.end_due.get().is_none() && array.run(1) == Ended::Steps {}
+            if array.machine.hosts.end_due.take().is_none() {
+                break; // there are no more commands
+            }
+            crash::end_process(&array);
+            let machine = Rc::clone(&array.machine);
+            drop(array);
+            if is_restarted {
+                machine.all_disks.borrow()[1].gate.ledger.take();
+            }
+            let before = machine.world.counts.borrow().ledgers_used;
+            let next = assemble(&machine);
+            let is_used = machine.world.counts.borrow().ledgers_used > before;
+            let is_due = next.writer.resync_from_bytes().is_some();
+            // Before the superblocks say dirty neither is.
+            assert!(!(if is_restarted { is_used } else { is_due }), "{at}");
+            (used, resynced) = (used + u32::from(is_used), resynced + u32::from(is_due));
+            finish(&next);
+            check::quiet(&next);
+        }
+    }
+    assert!(used >= 20 && resynced >= 5, "{used} {resynced}");
 }

@@ -12,7 +12,7 @@ use crate::crash;
 use crate::fabric::FabricPlan;
 use crate::history::{restart, witness};
 use crate::machine::Machine;
-use crate::network::{Fault, NetworkPlan};
+use crate::network::{End, Fault, NetworkPlan};
 use crate::random::Random;
 use crate::report::{Failure, Options, Report};
 use crate::scenario::{Consistency, Scenario};
@@ -24,6 +24,8 @@ use super::{PRELUDE_REQUESTS, draw};
 
 /// Commands of a history at which something goes wrong: those of a longer one are taken in even steps, from another one on by seed.
 const POINTS_MAX: u64 = 8;
+/// Messages after which all members' targets have a ledger that is complete.
+const LEDGER_MESSAGES: usize = 64;
 
 /// Runs the message grid of a seed.
 ///
@@ -49,7 +51,7 @@ fn fits(fault: Fault, scenario: &Scenario, state: &State) -> bool {
     let losses = if state.name == "replacing" { 1 } else { state.losses };
     let is_known = scenario.consistency != Consistency::None && state.name != "resyncing";
     match fault {
-        Fault::TakeOver => scenario.consistency != Consistency::None,
+        Fault::TakeOver | Fault::Kill => scenario.consistency != Consistency::None,
         fault if fault.is_hard() => is_known && losses < scenario.geometry.losses_survived(),
         _ => true,
     }
@@ -59,7 +61,8 @@ fn draw_all(seed: u64, options: &Options) -> (Scenario, &'static State, Random) 
     let random = Random::new(seed ^ 0x6d65_7373);
     let (mut scenario, state) = draw(&random, options.level);
     scenario.faults.transient_one_in = 0;
-    scenario.network = Some(NetworkPlan::quiet(random.pick(&[2, 10, 60]), options.network_bug));
+    let network = NetworkPlan::quiet(random.pick(&[2, 10, 60]), options.network_bug);
+    scenario.network = Some(NetworkPlan { ledgers: true, ..network });
     if scenario.geometry.parity_chunks() > 0 && random.one_in(2) {
         scenario.fabric = Some(FabricPlan {
             order_lost_one_in: 0,
@@ -106,18 +109,23 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State, f
         return;
     }
     let Some(mut array) = (state.reach)(array, running) else { return };
+    // What the targets record is complete, where it can be.
+    array.keep_ledgers(LEDGER_MESSAGES);
     machine.hosts.arm(fault);
     workload::start(&array, machine.scenario.load.requests);
-    while !machine.hosts.take_over_due.get() {
+    while machine.hosts.end_due.get().is_none() {
         match array.run(1) {
             Ended::Idle => break,
             Ended::Failed | Ended::Circles => return,
             Ended::Steps => {}
         }
     }
-    if machine.hosts.take_over_due.get() {
+    if let Some(end) = machine.hosts.end_due.take() {
         *running = None;
-        crash::take_over(&array);
+        match end {
+            End::TakenOver => crash::take_over(&array),
+            End::Killed => crash::kill(&array),
+        }
         if machine.world.failure().is_some() {
             return;
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Candidate};
+use engine::array::ledgers::NotUsed;
 use engine::array::start::{
     Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy, Prepared,
 };
@@ -130,7 +131,7 @@ fn with_peers(
     if options.reducers == Reducers::Random {
         shared.peers.draw_reducers();
     }
-    let group = PeerGroup::new(*uuid, move |are_up| shared.peers.set_up(are_up)).map_err(|error| {
+    let group = PeerGroup::new(*uuid, shared).map_err(|error| {
         Failure::new(
             ExitKind::IoError,
             format!("no thread can be started that attaches the targets: {error}"),
@@ -218,7 +219,7 @@ impl Opened {
         policy: &Policy,
     ) -> Result<Assembled, Failure> {
         let inspection = inspection(&candidates.paths, &self.candidates, assembly);
-        let assembled = Assembled::read(&inspection, policy.clone()).map_err(|why| match why {
+        let mut assembled = Assembled::read(&inspection, policy.clone()).map_err(|why| match why {
             NotAssembled::Refused(refusal) => Failure::new(ExitKind::from(&refusal), refusal.to_string()),
             NotAssembled::BitmapNotKept => {
                 let message = "the array has a bitmap, which --consistency-policy none would leave untrue";
@@ -233,7 +234,20 @@ impl Opened {
         if let Some(why) = assembled.bitmap().and_then(|bitmap| bitmap.distrust.as_ref()) {
             tracing::warn!("no member's bitmap can be believed, so all of it counts as set: {why}");
         }
+        self.use_ledgers(&mut assembled);
         Ok(assembled)
+    }
+
+    /// What the members' targets have recorded of the former host takes the place of a resync, where all have.
+    fn use_ledgers(&self, assembled: &mut Assembled) {
+        let ledger = |member: &Option<MemberDevice>| member.as_ref()?.device.remote()?.ledger();
+        let found: Vec<_> = self.members.iter().map(ledger).collect();
+        match assembled.use_ledgers(&found) {
+            Err(why) if why != NotUsed::Clean && found.iter().any(Option::is_some) => {
+                tracing::info!("what the members' targets have recorded is not used: {why}");
+            }
+            Ok(()) | Err(_) => {}
+        }
     }
 
     /// Unit of addressing: the largest that a member has, or what the superblocks say. Those of md say it from Linux 6.19 on, so

@@ -96,6 +96,7 @@ impl Gathered<'_> {
             redo_log: self.redo_log().to_string(),
             fabric: shared.peers.policy().to_owned(),
             parity_at_targets: shared.peers.by_peers(),
+            writes_recorded: shared.consistency.epochs().is_some_and(|epochs| epochs.is_recorded()),
             absence_record: shared.absences.has_room(),
             stripes_in_doubt: doubt::stripes(self.array),
             doubts: doubt::ranges(self.array),

@@ -95,6 +95,10 @@ fn event_words(event: &Event) -> String {
                 humantime::format_duration(std::time::Duration::from_secs(behind)),
             )
         }
+        Event::LedgersUsed { stripes } => format!(
+            "the former host's writes were on record at the members' targets: parity was made anew for {}, and no resync is due",
+            counted(*stripes, "stripe")
+        ),
         Event::SegmentsChanged { columns, left_out } => segments_words(*columns, *left_out),
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")

@@ -243,7 +243,8 @@ pub fn fabric(status: &ArrayStatus) -> Option<String> {
         ("peer", true) => "as far as these can",
         _ => return None,
     };
-    Some(format!("{place}, {why}"))
+    let recorded = if status.writes_recorded { "; these have on record what is under way" } else { "" };
+    Some(format!("{place}, {why}{recorded}"))
 }
 
 /// What ends doubt, best first. A member that failed comes back with what it holds if there is room for a record of that, and only

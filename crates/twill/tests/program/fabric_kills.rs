@@ -139,6 +139,65 @@ fn round(
     acknowledged
 }
 
+/// The host is killed under load, and the next one goes by what the targets have recorded: no resync, and all parity agrees. Unless
+/// a target was restarted in between, or the array was written without the records: then the bitmap says what is resynced.
+fn the_next_host_goes_by_ledgers(level: &str, count: usize) {
+    let world = World::new();
+    let files: Vec<String> = (0..count).map(|at| format!("t{at}")).collect();
+    let mut targets: Vec<Target<'_>> =
+        files.iter().map(|file| Target::linked(&world, file, MEMBER_BYTES)).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    let create = ["create", "--level", level, "--name", "test", "--chunk", "16K", "--bitmap", "internal"];
+    world.twill(&[&create[..], &["--assume-clean"]].concat(), &members).succeeds();
+    let setting = Setting { world: &world, members, survives: 1 };
+    let server = setting.serve();
+    let bytes = Client::connect(&world.path("nbd.sock")).expect("served").size_bytes;
+    let mut writers = Writer::all(bytes, 0x1ed9_e75e);
+    let mut server = Some(server);
+    let (mut by_ledgers, mut resyncs) = (0, 0);
+    for is_restarted in [false, true, false] {
+        let own = server.take().expect("it serves");
+        own.wait_for("complete ledgers", |status| status["writes_recorded"] == true);
+        let socket = world.path("nbd.sock");
+        thread::scope(|scope| {
+            let loads: Vec<_> =
+                writers.iter_mut().map(|writer| scope.spawn(|| writer.load(&socket))).collect();
+            thread::sleep(Duration::from_millis(700));
+            drop(own); // killed
+            for load in loads {
+                assert!(load.join().expect("no panic") > 0, "requests are acknowledged");
+            }
+        });
+        if is_restarted {
+            targets[1].kill();
+            targets[1].restart();
+        }
+        let next = setting.serve();
+        compare_all(&world, &mut writers);
+        next.wait_for("a resync that is over", |status| status["rebuild"].is_null());
+        let events = next.twill(&["events", "--json"]).succeeds().stdout;
+        resyncs += usize::from(is_restarted);
+        by_ledgers += usize::from(!is_restarted);
+        assert_eq!(events.matches("ledgers-used").count(), by_ledgers, "{events}");
+        assert_eq!(events.matches("resync-started").count(), resyncs, "{events}");
+        next.wait_for("all members", |status| setting.is_whole(status));
+        let check = next.twill(&["check", "--json"]).succeeds().json();
+        assert_eq!(check["report"]["mismatch_sectors"], 0, "{check:#}");
+        server = Some(next);
+    }
+    server.expect("it serves").stop();
+}
+
+#[test]
+fn after_a_killed_host_raid5_goes_by_what_its_targets_have_recorded() {
+    the_next_host_goes_by_ledgers("5", 4);
+}
+
+#[test]
+fn after_a_killed_host_raid6_goes_by_what_its_targets_have_recorded() {
+    the_next_host_goes_by_ledgers("6", 5);
+}
+
 fn targets_and_hosts_are_killed(level: &str, count: usize, survives: u64) {
     let world = World::new();
     let files: Vec<String> = (0..count).map(|at| format!("t{at}")).collect();

@@ -107,7 +107,7 @@ fn the_json_answer_keeps_its_names() {
         member_bytes members[].bad_block_bytes members[].corrected_reads members[].deleted members[].device_bytes members[].device_uuid members[].errors members[].failfast members[].path \
         members[].read_bytes members[].read_latency_ns members[].recovered_bytes members[].slot members[].state members[].write_bytes \
         members[].write_latency_ns members[].write_mostly metadata name p99_budget_ns parity_at_targets pid raid_devices rate_max rate_min read_only rebuild redo_log scrub \
-        shards size_bytes spare_group started_unix_s state stripes_in_doubt update_policy updated_unix_s uuid";
+        shards size_bytes spare_group started_unix_s state stripes_in_doubt update_policy updated_unix_s uuid writes_recorded";
     let names: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| !name.starts_with("counters.")).collect();
     assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());

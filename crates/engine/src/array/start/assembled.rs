@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use layout::geometry::{Geometry, Level, Raid0Zones};
 use layout::md_superblock::Superblock;
-use layout::redo_log::{BitmapExtent, RedoArea};
+use layout::redo_log::{BitmapExtent, RedoArea, StripeRange};
 use layout::units::{DeviceOffset, Slot};
 
 use super::inspect::{FoundRedo, Inspection, MemberProblem};
@@ -12,10 +12,12 @@ use crate::array::absences::{absence_place, standing_of};
 use crate::array::assemble::Refusal;
 use crate::array::bad_block_log;
 use crate::array::generations::FoundGenerations;
+use crate::array::ledgers::{NotUsed, stripes_under_way};
 use crate::array::redo::Repair;
 use crate::array::start_bitmap::StartBitmap;
 use crate::bad_blocks::BadBlocks;
 use crate::events::EventSink;
+use crate::fabric::ledger::Listed;
 use crate::members::load::{Clock, UpdatePolicy};
 use crate::members::{MemberState, Members};
 use crate::stripe::Shared;
@@ -98,6 +100,8 @@ pub struct Assembled {
     pub(super) redo: FoundRedo,
     pub(super) keeps_redo_log: bool,
     absences: FoundAbsences,
+    /// What the former host had under way, if the members' targets tell: nothing else has to be made to agree.
+    pub(super) under_way: Option<Vec<StripeRange>>,
     /// Candidate and superblock of every spare.
     pub(in crate::array) spares: Vec<(usize, Superblock)>,
     /// Slot, candidate and superblock of each replacement of a member.
@@ -157,12 +161,34 @@ impl Assembled {
             bad_blocks,
             bitmap,
             absences,
+            under_way: None,
             redo,
             keeps_redo_log,
             spares: assembly.spares.iter().filter_map(spare).collect(),
             replacements: replacements.filter_map(replacement).collect(),
             policy,
         })
+    }
+
+    /// Goes by what the members' targets have recorded of the former host, by slot, in place of a resync.
+    ///
+    /// # Errors
+    /// [`NotUsed`] says why the array starts as without.
+    pub fn use_ledgers(&mut self, found: &[Option<Listed>]) -> Result<(), NotUsed> {
+        let policy = &self.policy;
+        let is_whole = self.states.iter().all(|state| *state == MemberState::InSync);
+        let repair = &self.redo.repair;
+        // What is in a redo log was written with a member missing: such a member has caught up since, or is none of this array.
+        let is_logged = !repair.records.is_empty() || !repair.doubts.is_empty();
+        let is_marked = !policy.read_only && !policy.force && policy.consistency == Consistency::Marked;
+        if self.unsynced_from_bytes.is_none() || self.redo.resync_from_bytes.is_none() {
+            return Err(NotUsed::Clean);
+        }
+        if !is_whole || is_logged || !is_marked || self.geometry.parity_chunks() == 0 {
+            return Err(NotUsed::Otherwise);
+        }
+        self.under_way = Some(stripes_under_way(&self.geometry, &self.superblocks, found)?);
+        Ok(())
     }
 
     /// Where every byte lives.

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`Assembled`] | superblocks, bad-block logs, bitmaps and redo logs are read, all is decided | nothing was written |
 //! | [`Prepared`] | the array's shared memory is made of that; shards may be given their views of it | nothing was written |
-//! | `Replayed` | what the redo log asks for is made again, on disk; the rest is in doubt | the same log, which may be replayed again |
+//! | `Replayed` | what the redo log asks for is made again, on disk; the rest is in doubt. Or what the former host had under way agrees, on disk | the same log, which may be replayed again. The ledgers have ended, and a resync is due |
 //! | `Kept` | the superblock writer exists, and a redo log is kept or voided | as before: no superblock was written |
 //! | [`Running`] | superblocks, bitmap and manager are at work; clients may come | what their own orders promise |
 //!

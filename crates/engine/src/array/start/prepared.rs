@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::assembled::Assembled;
 use crate::array::absences::{note_replayed, sectors_in_doubt};
 use crate::array::bitmap::Bitmaps;
+use crate::array::ledgers::make_agree;
 use crate::array::manager::Manager;
 use crate::array::platform::Platform;
 use crate::array::redo::{Repair, replay, take_doubts};
@@ -65,12 +66,19 @@ impl Prepared {
     }
 
     pub(super) async fn replay<D: Device>(self, set: Rc<InPlace<D>>) -> Result<Replayed<D>, VolumeError> {
-        let Prepared { shared, assembled } = self;
+        let Prepared { shared, mut assembled } = self;
         assert!(Arc::ptr_eq(&set.shared, &shared), "a shard's view of this array");
         let repair = &assembled.redo.repair;
         assert!(!assembled.policy.read_only || repair.records.is_empty(), "a read-only start writes nothing");
         replay(&set, repair).await?;
         take_doubts(&set, repair);
+        if let Some(under_way) = assembled.under_way.take()
+            && make_agree(&set, &under_way).await
+        {
+            assembled.redo.resync_from_bytes = None;
+            shared.intent.resynced_all();
+        }
+        let repair = &assembled.redo.repair;
         // Their recovery does not wait for the first superblocks, and asks what a member that came back holds of stripes in doubt.
         for slot in
             shared.geometry.slots().filter(|slot| shared.members.state(*slot) == MemberState::Recovering)

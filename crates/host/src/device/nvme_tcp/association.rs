@@ -13,7 +13,7 @@ use nvme_tcp::reservation::{
     Acquisition, Persistence, Registration, Report, ReportError, ReservationCommand, ReservationType,
 };
 use nvme_tcp::status::Status;
-use nvme_tcp::vendor::{AttachRecord, AttachReport};
+use nvme_tcp::vendor::{AttachRecord, AttachReport, LedgerReport, LedgerStep};
 
 use super::address::RemoteAddress;
 use super::controller::{ConnectError, Controller, Namespace, Target};
@@ -377,6 +377,16 @@ impl Association {
     /// Asks how the attach stands.
     pub fn fabric_report(&mut self) -> Result<AttachReport, ConnectError> {
         self.controller.fabric_report(self.number)
+    }
+
+    /// Has the target begin or complete the ledger of the member.
+    pub fn ledger_step(&mut self, step: &LedgerStep) -> Result<(), ConnectError> {
+        self.controller.ledger_step(self.number, step)
+    }
+
+    /// Asks what the target has recorded of the member's former host.
+    pub fn ledger(&mut self) -> Result<LedgerReport, ConnectError> {
+        self.controller.ledger(self.number)
     }
 
     /// Gives the member up, for any host to take, and ends the association.

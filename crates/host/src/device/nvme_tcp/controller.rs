@@ -18,7 +18,9 @@ use nvme_tcp::identify::{
 use nvme_tcp::log_page::{LogRequest, page};
 use nvme_tcp::names::{Host, Nqn};
 use nvme_tcp::status::Status;
-use nvme_tcp::vendor::{AttachRecord, AttachReport, REPORT_BYTES, admin_opcode};
+use nvme_tcp::vendor::{
+    AttachRecord, AttachReport, LedgerReport, LedgerStep, NoLedger, REPORT_BYTES, admin_opcode,
+};
 
 use super::address::Portal;
 use super::options::{RemoteOptions, random};
@@ -37,6 +39,8 @@ const CHANGED_NAMESPACES_BYTES: usize = 4096;
 const RESERVATION_NOTICE_BYTES: usize = 64;
 /// Bytes of a discovery log page that are read first: its header, which says how many entries follow.
 const DISCOVERY_FIRST_BYTES: usize = 1024;
+/// Bytes of a ledger that are asked for first.
+const LEDGER_BYTES: usize = 4096;
 /// How often a discovery log page that changes while it is read is read again.
 const DISCOVERY_ATTEMPTS: u32 = 5;
 
@@ -303,6 +307,26 @@ impl Controller {
         let sqe = Sqe::new(admin_opcode::ATTACH_REPORT, namespace);
         refusal("Attach report", self.admin.succeed(sqe, Transfer::In(&mut bytes))?)?;
         AttachReport::parse(&bytes).ok_or(ConnectError::Report)
+    }
+
+    /// Has the target begin or complete the ledger of a namespace.
+    pub fn ledger_step(&mut self, namespace: u32, step: &LedgerStep) -> Result<(), ConnectError> {
+        let sqe = Sqe::new(admin_opcode::LEDGER_STEP, namespace);
+        refusal("Ledger step", self.admin.succeed(sqe, Transfer::Out(&step.encode()))?).map(drop)
+    }
+
+    /// Asks what the target has recorded of the former host of a namespace.
+    pub fn ledger(&mut self, namespace: u32) -> Result<LedgerReport, ConnectError> {
+        let mut bytes = vec![0; LEDGER_BYTES];
+        loop {
+            let sqe = Sqe::new(admin_opcode::LEDGER, namespace);
+            refusal("Ledger", self.admin.succeed(sqe, Transfer::In(&mut bytes))?)?;
+            match LedgerReport::parse(&bytes) {
+                Ok(report) => return Ok(report),
+                Err(NoLedger::Longer(all)) if all > bytes.len() => bytes.resize(all, 0),
+                Err(_) => return Err(ConnectError::Report),
+            }
+        }
     }
 
     /// Ends the association in order, as far as the target still answers.

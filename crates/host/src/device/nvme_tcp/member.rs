@@ -12,14 +12,18 @@
 //! - F-I17: a write that was answered and not flushed may be gone with the target's machine. Then the member is gone, too, and
 //!   comes back only by a re-add.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::device::DeviceInfo;
+use engine::fabric::epochs::Epochs;
 use engine::fabric::host::Attach;
+use engine::fabric::ledger::Listed;
 use engine::fabric::order::PeerIndex;
+use nvme_tcp::vendor::LedgerReport;
 use parking_lot::{Condvar, Mutex};
 
 use super::address::RemoteAddress;
@@ -172,6 +176,8 @@ pub struct RemoteMember {
 pub(super) struct Seat {
     pub attach: Arc<Attach>,
     pub index: PeerIndex,
+    /// The array's writes that are under way: each change says in which epoch it is sent.
+    pub epochs: Option<Arc<Epochs>>,
     /// The association on which its target knows all the others; 0: none.
     pub ready: AtomicU64,
     /// The key of that association.
@@ -353,6 +359,24 @@ impl RemoteMember {
         self.with_association(Association::flush)
     }
 
+    /// What its target has recorded of its former host: what that had under way. None: nothing that is complete.
+    pub fn ledger(&self) -> Option<Listed> {
+        let report = self.with_association(|association| match association.takes_orders() {
+            true => association.ledger().map_err(std::io::Error::other),
+            false => Ok(LedgerReport::NONE),
+        });
+        let report = report.unwrap_or_else(|error| {
+            tracing::warn!(member = self.info.name, "its target does not say what it has recorded: {error}");
+            LedgerReport::NONE
+        });
+        let bytes = |blocks: Range<u64>| {
+            let at = |block: u64| block.saturating_mul(self.info.logical_block_bytes.into());
+            at(blocks.start)..at(blocks.end)
+        };
+        let LedgerReport { id, area, ranges } = report;
+        (id != 0).then(|| Listed { id, area: bytes(area), ranges: ranges.into_iter().map(bytes).collect() })
+    }
+
     fn with_association<T>(
         &self,
         work: impl FnOnce(&mut Association) -> std::io::Result<T>,
@@ -431,6 +455,11 @@ impl RemoteMember {
     /// Its place among the members whose targets work together, while its target is attached.
     pub(super) fn ready_seat(&self) -> Option<&Seat> {
         self.ready_key().and_then(|_| self.seat.get())
+    }
+
+    /// The array's writes that are under way, if targets may record them.
+    pub(super) fn epochs(&self) -> Option<&Epochs> {
+        self.seat.get()?.epochs.as_deref()
     }
 
     /// Under which its target knows the attach, while it is attached.

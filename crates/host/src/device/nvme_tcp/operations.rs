@@ -11,10 +11,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::buffer::{Buffer, Gather};
+use engine::fabric::epochs::{EpochStamp, Epochs};
 use nvme_tcp::command::Sqe;
 use nvme_tcp::host_command;
 use nvme_tcp::initiator::{Completed, Payload, Slot};
 use nvme_tcp::status::{Status, StatusType};
+use nvme_tcp::vendor::{Epoch, opcode};
 use slab::Slab;
 
 use super::member::Shape;
@@ -90,6 +92,15 @@ impl Operation {
             in_flight: 0,
             result: 0,
             again: false,
+        }
+    }
+
+    /// Whether it may change what is on the member.
+    fn changes(&self) -> bool {
+        match &self.work {
+            Work::Read(_) | Work::Flush => false,
+            Work::Write { .. } | Work::Discard | Work::WriteZeroes { .. } => true,
+            Work::Vendor(vendor) => !matches!(vendor.sqe.opcode, opcode::SETTLE | opcode::PEER),
         }
     }
 
@@ -180,8 +191,8 @@ impl Operations {
         !self.waiting.is_empty()
     }
 
-    /// The next command, if anything waits.
-    pub fn next(&mut self, shape: &Shape, namespace: u32) -> Option<Outgoing> {
+    /// The next command, if anything waits. One that changes the member says in which of `epochs`.
+    pub fn next(&mut self, shape: &Shape, namespace: u32, epochs: Option<&Epochs>) -> Option<Outgoing> {
         loop {
             let id = *self.waiting.front()?;
             let operation = &mut self.all[id];
@@ -193,7 +204,11 @@ impl Operations {
                 continue;
             }
             let vendor = operation.vendor(id);
-            let outgoing = vendor.unwrap_or_else(|| next_of(operation, id, shape, namespace));
+            let mut outgoing = vendor.unwrap_or_else(|| next_of(operation, id, shape, namespace));
+            if let Some(epochs) = epochs.filter(|_| operation.changes()) {
+                let EpochStamp { epoch, lowest } = epochs.stamp();
+                Epoch { number: epoch, lowest }.stamp(&mut outgoing.sqe);
+            }
             if operation.is_sent() {
                 self.waiting.pop_front();
             }

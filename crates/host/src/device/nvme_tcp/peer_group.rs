@@ -4,6 +4,8 @@
 //! One attach lasts as long as the array is served, so that the numbers of its ops only grow (F-I3), however often members
 //! connect again. Each association has a key and with it a handle of its own; contributions to a former handle are refused, and
 //! their ops settled.
+//!
+//! The same thread has all targets keep a ledger of one time (F-I14), and begin another whenever one of them lost its own.
 
 use std::net::ToSocketAddrs;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,10 +13,13 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engine::fabric::epochs::Epochs;
 use engine::fabric::host::Attach;
 use engine::fabric::order::{PEERS_MAX, PeerIndex};
+use engine::fabric::recording::{Recording, Said};
+use engine::stripe::Shared as Stripes;
 use nvme_tcp::discovery::{DiscoveryEntry, SubsystemType};
-use nvme_tcp::vendor::{AttachMember, AttachRecord, Ticket};
+use nvme_tcp::vendor::{AttachMember, AttachRecord, LedgerAction, LedgerStep, Ticket};
 use parking_lot::{Condvar, Mutex};
 
 use super::association::Association;
@@ -45,8 +50,9 @@ pub struct PeerGroup {
 struct Shared {
     attach: Arc<Attach>,
     array: [u8; 16],
-    /// Set while some targets are attached.
-    is_up: Box<dyn Fn(bool) + Send + Sync>,
+    stripes: Arc<Stripes>,
+    /// None: what is under way is not recorded.
+    epochs: Option<Arc<Epochs>>,
     members: Mutex<Vec<Member>>,
     changed: Condvar,
     stopping: AtomicBool,
@@ -60,18 +66,22 @@ struct Member {
     handle: Option<(u64, u32)>,
     /// The list of members that its target knows.
     known_list: u64,
+    /// The ledger that its target keeps, as it said last.
+    ledger: u64,
 }
 
 impl PeerGroup {
-    /// A group of the array with this UUID; `is_up` hears whether any targets are attached.
+    /// A group of the array with this UUID, whose shards share `stripes`. Before its first write.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn new(array: [u8; 16], is_up: impl Fn(bool) + Send + Sync + 'static) -> std::io::Result<Self> {
+    pub fn new(array: [u8; 16], stripes: Arc<Stripes>) -> std::io::Result<Self> {
+        let has_parity = stripes.geometry.parity_chunks() > 0;
         let shared = Arc::new(Shared {
             attach: Arc::new(Attach::new(random_key())),
             array,
-            is_up: Box::new(is_up),
+            epochs: has_parity.then(|| Arc::clone(stripes.consistency.keep_epochs())),
+            stripes,
             members: Mutex::default(),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
@@ -87,8 +97,9 @@ impl PeerGroup {
         if members.iter().any(|one| Weak::ptr_eq(&one.attached, &Arc::downgrade(member))) {
             return;
         }
-        let new = Member { attached: Arc::downgrade(member), data_offset, handle: None, known_list: 0 };
-        let gone = members.iter().position(|one| one.attached.strong_count() == 0);
+        let attached = Arc::downgrade(member);
+        let new = Member { attached, data_offset, handle: None, known_list: 0, ledger: 0 };
+        let gone = members.iter().position(Member::is_gone);
         let index = match gone {
             Some(index) => {
                 members[index] = new;
@@ -102,6 +113,7 @@ impl PeerGroup {
         };
         let seat = Seat {
             attach: Arc::clone(&self.shared.attach),
+            epochs: self.shared.epochs.clone(),
             index: PeerIndex::try_from(index).expect("at most 32"),
             ready: AtomicU64::new(0),
             key: AtomicU64::new(0),
@@ -126,9 +138,10 @@ impl Drop for PeerGroup {
 impl Shared {
     fn run(&self) {
         let (mut list, mut last_error, mut eager_looks) = (1, String::new(), 0);
+        let mut recording = Recording::default();
         while !self.stopping.load(Ordering::SeqCst) {
             let list_before = list;
-            if let Err(error) = self.look(&mut list) {
+            if let Err(error) = self.look(&mut list).and_then(|()| self.record_changes(&mut recording)) {
                 let error = error.to_string();
                 if error != last_error {
                     tracing::warn!(
@@ -149,11 +162,15 @@ impl Shared {
                     (true, true) => 0,
                     (true, false) => eager_looks.saturating_sub(1),
                 };
-                let pause = if eager_looks > 0 { LOOK_EAGERLY } else { LOOK };
+                let is_eager = eager_looks > 0 || recording.is_on_its_way();
+                let pause = if is_eager { LOOK_EAGERLY } else { LOOK };
                 self.changed.wait_for(&mut members, pause);
             }
         }
-        (self.is_up)(false);
+        self.stripes.peers.set_up(false);
+        if let Some(epochs) = &self.epochs {
+            epochs.set_recorded(false);
+        }
     }
 
     /// Attaches members that connected again, sends each target the list of members, and asks which of them it reaches.
@@ -229,7 +246,7 @@ impl Shared {
             }
             any = true;
         }
-        (self.is_up)(any);
+        self.stripes.peers.set_up(any);
         Ok(())
     }
 
@@ -246,12 +263,77 @@ impl Shared {
                 None => None,
             };
             let reached = report.map_or(0, |report| report.reached);
+            self.members.lock()[index].ledger = report.map_or(0, |report| report.ledger);
             self.attach.set_reaches(PeerIndex::try_from(index).expect("at most 32"), reached);
             if let Some(seat) = attached.as_ref().and_then(|attached| attached.seat.get()) {
                 seat.unreached.store((present & !reached & !(1 << index)).count_ones(), Ordering::Relaxed);
             }
         }
         Ok(())
+    }
+}
+
+/// Ledgers.
+impl Shared {
+    /// Takes the next step towards ledgers that are complete at all members' targets.
+    fn record_changes(&self, recording: &mut Recording) -> Result<(), ConnectError> {
+        let Some(epochs) = &self.epochs else { return Ok(()) };
+        let said = match recording.id() {
+            Some(id) if self.members.lock().iter().any(|one| !one.is_gone() && one.ledger != id) => {
+                Said::NotAll
+            }
+            _ => Said::All,
+        };
+        let any_suspect = || self.stripes.consistency.suspects() > 0;
+        let next = recording.next(said, self.may_record(), epochs, any_suspect, random_key);
+        let before = std::mem::replace(recording, next);
+        epochs.set_recorded(matches!(next, Recording::Complete { .. }));
+        if next == before {
+            return Ok(());
+        }
+        let done = match next {
+            Recording::Beginning { id } => self.ledger_steps(LedgerAction::Begin, id),
+            Recording::Completing { id } => self.ledger_steps(LedgerAction::Complete, id),
+            Recording::Off | Recording::Waiting { .. } | Recording::Complete { .. } => Ok(()),
+        };
+        // Another one, or the same again: members that have it already stay so until then.
+        done.inspect_err(|_| *recording = Recording::Off)
+    }
+
+    /// All members of the array's slots are attached, each with the epochs of this array, and nothing else than writes under way
+    /// may disagree.
+    fn may_record(&self) -> bool {
+        let members = self.members.lock();
+        let is_ready = |one: &Member| {
+            let seated = one.attached.upgrade().is_some_and(|attached| {
+                attached.seat.get().is_some_and(|seat| Arc::ptr_eq(&seat.attach, &self.attach))
+            });
+            seated && one.handle.is_some()
+        };
+        let here = || members.iter().filter(|one| !one.is_gone());
+        let is_all = here().count() >= self.stripes.geometry.members() as usize;
+        is_all && here().all(is_ready) && self.stripes.may_be_recorded()
+    }
+
+    fn ledger_steps(&self, action: LedgerAction, id: u64) -> Result<(), ConnectError> {
+        let members: Vec<_> =
+            self.members.lock().iter().map(|one| (one.attached.upgrade(), one.data_offset)).collect();
+        for (attached, data_offset) in members {
+            let Some(attached) = attached else { continue };
+            let log2 = attached.shape.block_log2;
+            let end = data_offset.get() + self.stripes.geometry.member_bytes();
+            let area = data_offset.get() >> log2..end.div_ceil(1 << log2);
+            let step = |key| LedgerStep { action, id, key, area: area.clone() };
+            with_association(&attached, |own, key| own.ledger_step(&step(key))).transpose()?;
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    /// The array uses it no longer.
+    fn is_gone(&self) -> bool {
+        self.attached.strong_count() == 0
     }
 }
 

@@ -231,9 +231,9 @@ fn gather(shard: &ShardQueue, connection: &Connection) -> Gather {
     }
     let mut operations = shard.operations.borrow_mut();
     while out.has_room() && queue.has_room() {
-        let Some(outgoing) = operations.next(&shard.member.shape, shard.member.address.namespace) else {
-            break;
-        };
+        let member = &shard.member;
+        let next = operations.next(&member.shape, member.address.namespace, member.epochs());
+        let Some(outgoing) = next else { break };
         let Some((slot, sqe, in_capsule)) = queue.submit(outgoing.sqe, outgoing.payload) else { break };
         let agreed = *queue.session().agreement();
         let data = if in_capsule > 0 { outgoing.data.clone() } else { Gather::new() };

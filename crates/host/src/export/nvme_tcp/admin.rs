@@ -88,6 +88,10 @@ impl AdminQueue {
                 let data = attach_command::report(&self.association, sqe.nsid.get(), data_bytes)?;
                 self.send(link, slot, sqe, Answer::Done { dword0: 0, data }, data_bytes)?;
             }
+            admin_opcode::LEDGER => {
+                let data = attach_command::ledger(&self.association, sqe.nsid.get(), data_bytes)?;
+                self.send(link, slot, sqe, Answer::Done { dword0: 0, data }, data_bytes)?;
+            }
             _ => {
                 let answer = self.answer(shared, sqe);
                 if let Answer::Persistence { namespace, persists } = answer {

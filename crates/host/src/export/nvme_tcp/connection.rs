@@ -1,6 +1,7 @@
 //! A connection from its first byte to its last: Connect, then the commands of a queue.
 
 use engine::buffer::{Buffer, Gather};
+use engine::fabric::epochs::EpochStamp;
 use nvme_tcp::auth::{CONNECT_REQUIRES_AUTHENTICATION, transfer_bytes};
 use nvme_tcp::command::{FABRICS, Sqe, fabrics};
 use nvme_tcp::names::{DISCOVERY_NQN, Host, HostId, Nqn};
@@ -26,6 +27,7 @@ use super::connection_limits::{
 };
 use super::fabric::attach_command::AttachCommand;
 use super::fabric::command::FabricCommand;
+use super::fabric::ledgers::{changed_by, stamp_of};
 use super::gate::Gate;
 use super::hearers::Hearer;
 use super::link::{Item, Link};
@@ -164,6 +166,8 @@ enum Work {
         shape: Shape,
         id: u32,
         opcode: u8,
+        /// The epoch that it names, for a ledger.
+        stamp: Option<EpochStamp>,
         gate: Rc<Gate>,
     },
     Reservation {
@@ -214,9 +218,12 @@ impl Commands {
     fn carry_out(&self, slot: Slot, data: Gather) {
         let work = self.pending.borrow_mut()[slot.index()].work.take();
         match work {
-            Some(Work::Io { namespace, request, shape, id, opcode, gate }) => {
+            Some(Work::Io { namespace, request, shape, id, opcode, stamp, gate }) => {
                 match gate.begin(slot, id, opcode) {
                     Ok(ticket) => {
+                        gate.entry
+                            .ledgers
+                            .change(id, &gate.host, stamp, || changed_by(&request, &shape, &data));
                         let started = Started { request, shape, ticket };
                         namespace.carry_out(Rc::clone(&self.link), slot, started, data);
                     }
@@ -282,7 +289,8 @@ impl IoQueue {
         let (namespace, shape) = gate.open(id, opcode)?;
         let request = check(sqe, &shape, data_bytes)?;
         let bytes = request.data_out_bytes().max(request.data_in_bytes());
-        Ok((Work::Io { namespace, request, shape, id, opcode, gate }, bytes))
+        let stamp = stamp_of(received);
+        Ok((Work::Io { namespace, request, shape, id, opcode, stamp, gate }, bytes))
     }
 }
 

@@ -20,6 +20,7 @@ use super::authenticator::{Authenticator, HostKeys};
 use super::boot_id;
 use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
 use super::fabric::attach::Attaches;
+use super::fabric::ledgers::Ledgers;
 use super::fabric::peers::Peers;
 use super::hearers::Hearers;
 use super::namespace::Source;
@@ -118,6 +119,7 @@ pub(super) struct Entry {
     /// Which targets may send contributions; none: there is no fabric.
     peers: Option<AllowList>,
     pub attaches: Arc<Attaches>,
+    pub ledgers: Ledgers,
 }
 
 struct State {
@@ -301,7 +303,8 @@ impl Subsystems {
         let state = Mutex::new(State { subsystem, served: BTreeMap::new() });
         let (queues, hearers, epoch) = (Queues::default(), Hearers::default(), AtomicU64::new(0));
         let (hosts, attaches) = (allow, Arc::default());
-        let entry = Entry { state, queues, keeper, hearers, epoch, hosts, peers, attaches };
+        let ledgers = Ledgers::default();
+        let entry = Entry { state, queues, keeper, hearers, epoch, hosts, peers, attaches, ledgers };
         table.insert(nqn, Arc::new(entry));
         drop(table);
         self.changes.fetch_add(1, Ordering::Release);

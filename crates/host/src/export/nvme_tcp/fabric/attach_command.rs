@@ -2,11 +2,14 @@
 
 use engine::buffer::Gather;
 use nvme_tcp::command::Sqe;
+use nvme_tcp::identify::NamespaceFacts;
 use nvme_tcp::status::Status;
 use nvme_tcp::target::queue::Slot;
 use nvme_tcp::vendor::{
-    ATTACH_BYTES_MAX, AttachMember, AttachRecord, AttachReport, Capability, REPORT_BYTES, admin_opcode,
+    ATTACH_BYTES_MAX, AttachMember, AttachRecord, AttachReport, Capability, LedgerAction, LedgerReport,
+    LedgerStep, REPORT_BYTES, admin_opcode,
 };
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +20,12 @@ use super::super::subsystems::{Entry, Subsystems};
 use super::attach::{Attach, Member, Way};
 use crate::device::nvme_tcp::{Portal, RemoteAddress};
 
-/// An Attach whose record is on its way.
+/// An Attach, or a step of a ledger, whose record is on its way.
 pub(in super::super) struct AttachCommand {
     association: Arc<Association>,
     namespace: u32,
     bytes: u32,
+    is_ledger_step: bool,
 }
 
 impl AttachCommand {
@@ -34,7 +38,8 @@ impl AttachCommand {
         sqe: &Sqe,
         data_bytes: u32,
     ) -> Result<Option<AttachCommand>, Status> {
-        if sqe.opcode != admin_opcode::ATTACH {
+        let is_ledger_step = sqe.opcode == admin_opcode::LEDGER_STEP;
+        if !is_ledger_step && sqe.opcode != admin_opcode::ATTACH {
             return Ok(None);
         }
         let entry = entry_of(association)?;
@@ -45,7 +50,8 @@ impl AttachCommand {
             return Err(Status::INVALID_SGL_LENGTH);
         }
         let association = Arc::clone(association);
-        Ok(Some(AttachCommand { association, namespace: sqe.nsid.get(), bytes: data_bytes }))
+        let namespace = sqe.nsid.get();
+        Ok(Some(AttachCommand { association, namespace, bytes: data_bytes, is_ledger_step }))
     }
 
     /// Bytes of the record.
@@ -53,11 +59,15 @@ impl AttachCommand {
         self.bytes
     }
 
-    /// The record is here: answers with the target's handle.
+    /// The record is here: answers an Attach with the target's handle.
     pub fn carry_out(&self, subsystems: &Subsystems, link: &Rc<Link>, slot: Slot, data: &Gather) {
         let mut record = vec![0; data.len()];
         data.copy_to(&mut record);
-        match self.attach(subsystems, &record) {
+        let done = match self.is_ledger_step {
+            true => self.ledger_step(&record).map(|()| 0),
+            false => self.attach(subsystems, &record),
+        };
+        match done {
             Ok(handle) => link.answer(slot, Status::SUCCESS, u64::from(handle), Gather::new()),
             Err(status) => link.answer(slot, status, 0, Gather::new()),
         }
@@ -76,6 +86,26 @@ impl AttachCommand {
         let (subsystem, handle) = (&self.association.subsystem, attach.handle());
         tracing::info!(%subsystem, namespace = self.namespace, host = %host.nqn, members = record.members.len(), "a host attaches");
         Ok(handle)
+    }
+
+    /// F-I6: as an attach, of a host that has the right now. What a former host writes later ends its ledger.
+    fn ledger_step(&self, record: &[u8]) -> Result<(), Status> {
+        let LedgerStep { action, id, key, area } = LedgerStep::parse(record)?;
+        let (entry, host) = (entry_of(&self.association)?, &self.association.host);
+        entry.may_attach(host, self.namespace, key)?;
+        let NamespaceFacts { blocks, block_log2, .. } = facts_of(entry, self.namespace)?;
+        if area.end > blocks {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        match action {
+            LedgerAction::Begin => {
+                let area = area.start << block_log2..area.end << block_log2;
+                entry.ledgers.begin(self.namespace, id, host, area);
+                Ok(())
+            }
+            LedgerAction::Complete if entry.ledgers.complete(self.namespace, id, host) => Ok(()),
+            LedgerAction::Complete => Err(Status::NO_ATTACH),
+        }
     }
 
     fn set_members(
@@ -121,6 +151,11 @@ fn way(subsystems: &Subsystems, member: &AttachMember) -> Result<Way, Status> {
     Ok(connected.map_or_else(|| Way::Here(std::sync::Weak::new()), Way::Away))
 }
 
+fn facts_of(entry: &Entry, namespace: u32) -> Result<NamespaceFacts, Status> {
+    let facts = entry.with(|subsystem| subsystem.namespace(namespace).map(|one| one.facts().clone()));
+    facts.ok_or(Status::INVALID_NAMESPACE)
+}
+
 fn entry_of(association: &Association) -> Result<&Arc<Entry>, Status> {
     association.entry.as_ref().filter(|entry| entry.has_fabric()).ok_or(Status::INVALID_OPCODE)
 }
@@ -160,6 +195,31 @@ pub(in super::super) fn report(
         ops_open: u32::try_from(attach.ops_open()).unwrap_or(u32::MAX),
         boot_id: capability.map_or(0, |capability| capability.boot_id),
         key: attach.key,
+        ledger: entry.ledgers.id(namespace).unwrap_or(0),
     };
     Ok(report.encode().to_vec())
+}
+
+/// Answers what is recorded of a namespace's changes: to a host that may read it.
+///
+/// # Errors
+/// The status to answer with.
+pub(in super::super) fn ledger(
+    association: &Association,
+    namespace: u32,
+    data_bytes: u32,
+) -> Result<Vec<u8>, Status> {
+    let entry = entry_of(association)?;
+    if entry.is_peer_only(&association.host.nqn) {
+        return Err(Status::OPERATION_DENIED);
+    }
+    entry.admit(&association.host, namespace)?.read?;
+    let log2 = facts_of(entry, namespace)?.block_log2;
+    let blocks = |range: Range<u64>| range.start >> log2..range.end.div_ceil(1 << log2);
+    let report = entry.ledgers.listed(namespace).map_or(LedgerReport::NONE, |listed| LedgerReport {
+        id: listed.id,
+        area: blocks(listed.area),
+        ranges: listed.ranges.into_iter().map(blocks).collect(),
+    });
+    Ok(report.encode(data_bytes as usize))
 }

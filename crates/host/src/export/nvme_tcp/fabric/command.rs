@@ -2,6 +2,7 @@
 
 use engine::buffer::{Buffer, Gather};
 use engine::fabric::effect::Input;
+use engine::fabric::epochs::EpochStamp;
 use engine::fabric::order::{Contribution, Op, Settle};
 use nvme_tcp::command::{Sqe, io};
 use nvme_tcp::pdu::Unverified;
@@ -9,6 +10,7 @@ use nvme_tcp::status::Status;
 use nvme_tcp::target::io::Shape;
 use nvme_tcp::target::queue::Slot;
 use nvme_tcp::vendor::{self, Blocks, OrderKind, SettleAction, opcode};
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use super::super::connection_limits::TRANSFER_BYTES_MAX;
 use super::super::gate::Gate;
 use super::super::link::Link;
 use super::attach::Attach;
+use super::ledgers::stamp_of;
 use super::site::Site;
 use crate::call::Reply;
 use crate::fabric_wire::{answer_to_wire, bytes, order_from_wire, stamp_from_wire, status_of};
@@ -25,6 +28,8 @@ use crate::fabric_wire::{answer_to_wire, bytes, order_from_wire, stamp_from_wire
 pub(in super::super) struct FabricCommand {
     namespace: u32,
     shape: Shape,
+    /// The epoch that it names, for a ledger.
+    stamp: Option<EpochStamp>,
     work: Work,
 }
 
@@ -63,7 +68,7 @@ impl FabricCommand {
             opcode::SETTLE => Work::Settle(vendor::Settle::check(sqe, data_bytes)?),
             _ => Work::Order(vendor::Order::check(sqe, &shape, data_bytes)?),
         };
-        let command = FabricCommand { namespace, shape, work };
+        let command = FabricCommand { namespace, shape, stamp: stamp_of(received), work };
         command.check_size()?;
         command.admit(gate)?;
         Ok(Some(command))
@@ -138,6 +143,7 @@ impl FabricCommand {
         let site = Site::of(&attach, &gate.shard);
         let shift = self.shape.block_shift;
         let data = if is_zeroes(ordered) { zeroes(&bytes(ordered.rows, shift)) } else { data };
+        gate.entry.ledgers.change(self.namespace, &gate.host, self.stamp, || changed_by(ordered, shift));
         let (token, answered) = Reply::new(gate.shard.index);
         site.give(Input::Order { order: order_from_wire(ordered, shift), data, token })?;
         let (link, own) = (Rc::clone(link), returned_rows(ordered).map(|own| bytes(own, shift)));
@@ -241,6 +247,13 @@ impl FabricCommand {
             key => gate.entry.attaches.of_key(self.namespace, key),
         }
     }
+}
+
+/// The rows that an order changes.
+fn changed_by(order: &vendor::Order, shift: u32) -> SmallVec<[Range<u64>; 1]> {
+    let written = if matches!(order.kind, OrderKind::Contribute { .. }) { order.own } else { None };
+    let rows = order.writes().then(|| written.unwrap_or(order.rows));
+    rows.into_iter().map(|rows| bytes(rows, shift)).collect()
 }
 
 fn is_zeroes(order: &vendor::Order) -> bool {
