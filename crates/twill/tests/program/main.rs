@@ -34,6 +34,7 @@ mod serve;
 mod served_refusals;
 mod service_manager;
 mod space;
+mod storage_server;
 mod superblock_fields;
 mod targets;
 mod top;

@@ -141,7 +141,9 @@ impl Shared {
         let mut recording = Recording::default();
         while !self.stopping.load(Ordering::SeqCst) {
             let list_before = list;
-            if let Err(error) = self.look(&mut list).and_then(|()| self.record_changes(&mut recording)) {
+            // Also while one cannot be attached: what is recorded is not complete any more.
+            let looked = self.look(&mut list);
+            if let Err(error) = looked.and(self.record_changes(&mut recording)) {
                 let error = error.to_string();
                 if error != last_error {
                     tracing::warn!(
