@@ -155,11 +155,22 @@ pub(crate) fn quiet(array: &Array) {
     match (array.shared.geometry.parity_chunks(), array.shared.geometry.level().is_striped()) {
         (0, true) => {}
         (0, false) => copies(array),
+        // Members that nobody has asked since their machines restarted: what they lost is not known yet (F-I17).
+        _ if has_lost_unnoticed(array) => {}
         _ => {
             cached_parity(array);
             Stripe::first(array.shared.geometry.stripes()).for_each(|stripe| parity(array, stripe));
         }
     }
+}
+
+/// Whether a member in sync has lost what was not flushed, and was asked for nothing since.
+fn has_lost_unnoticed(array: &Array) -> bool {
+    let disks = array.machine.disks.borrow();
+    let in_sync = Slot::all()
+        .zip(disks.iter())
+        .filter(|(slot, _)| array.shared.members.state(*slot) == MemberState::InSync);
+    in_sync.filter_map(|(_, disk)| disk.as_ref()).any(|disk| disk.gate.has_lost_writes.get())
 }
 
 /// What must be done once the array is idle: all that can be rebuilt is rebuilt, and a clean array is called clean.

@@ -258,7 +258,10 @@ pub(crate) fn connect(
         written: Cell::new(0),
         flushed: Cell::new(0),
     };
-    *disk.link.borrow_mut() = Some(Rc::new(Handle(Rc::new(link))));
+    let former = disk.link.borrow_mut().replace(Rc::new(Handle(Rc::new(link))));
+    if let Some(former) = former {
+        former.is_replaced(host);
+    }
 }
 
 /// Waits until nothing is carried out for a former association any more, whose commands are refused from here on (F-I6).
@@ -553,6 +556,12 @@ impl SimLink for Handle {
 
     fn is_failing(&self) -> bool {
         self.0.is_failing.get() || self.0.end.get().is_some()
+    }
+
+    fn is_replaced(&self, by: u64) {
+        if self.0.end.get().is_none() {
+            self.0.finish(if by == self.0.host { DeviceErrorKind::Gone } else { DeviceErrorKind::Fenced });
+        }
     }
 
     fn is_away(&self) -> bool {

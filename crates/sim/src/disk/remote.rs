@@ -16,6 +16,9 @@ pub(crate) trait SimLink {
     /// Whether it will fail what is sent, or does.
     fn is_failing(&self) -> bool;
 
+    /// The device is connected anew, by the host with this number: what was sent on this one comes to nothing.
+    fn is_replaced(&self, by: u64);
+
     /// Whether there is no connection now.
     fn is_away(&self) -> bool;
 

@@ -35,7 +35,8 @@ fn a_host_has_an_array_of_a_storage_server_that_is_killed() {
     let server = export(&storage, port, &members);
     let remote = format!("nvme://127.0.0.1:{port}/{NQN}");
     let both = [remote, host.member("local", 3 * MEMBER_BYTES)];
-    host.twill(&["create", "--level", "1", "--name", "test", "--size", "32M", "--assume-clean"], &both).succeeds();
+    host.twill(&["create", "--level", "1", "--name", "test", "--size", "32M", "--assume-clean"], &both)
+        .succeeds();
     let above = host.serve(&["--member-time-limit", "30"], &both);
     let bytes = Client::connect(&host.path("nbd.sock")).expect("served").size_bytes;
     let mut writers = Writer::all(bytes, 0xd12);
