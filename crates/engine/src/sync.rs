@@ -46,6 +46,7 @@ mod tests {
             ("intent/bits.rs", include_str!("stripe/intent/bits.rs")),
             ("intent/words.rs", include_str!("stripe/intent/words.rs")),
             ("intent/pages.rs", include_str!("stripe/intent/pages.rs")),
+            ("fabric/epochs.rs", include_str!("fabric/epochs.rs")),
             ("members/health.rs", include_str!("members/health.rs")),
             ("members/metadata.rs", include_str!("members/metadata.rs")),
             ("log/map.rs", include_str!("log/map.rs")),

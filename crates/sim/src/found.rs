@@ -126,6 +126,12 @@ fn finish(array: &Array) {
     assert_eq!(array.world.failure(), None, "{}", array.world.trace_tail().join("\n"));
 }
 
+/// All is as it should be in an array at rest.
+fn agrees(array: &Array) {
+    check::quiet(array);
+    assert_eq!(array.world.failure(), None);
+}
+
 fn write(array: &Rc<Array>, blocks: std::ops::Range<u64>) {
     let own = Rc::clone(array);
     run(array, async move { workload::write(&own, 0, Kind::Write, blocks, false).await });
@@ -232,7 +238,7 @@ fn a_degraded_stripe_is_zeroed_by_members_that_cannot() {
     let own = Rc::clone(&array);
     run(&array, async move { workload::write(&own, 0, Kind::Zeroes, 0..3 * BLOCKS, true).await });
     read(&array, 0..6 * BLOCKS);
-    check::quiet(&array);
+    agrees(&array);
 }
 
 /// The flush of zeroes with FUA fails a member: that has to be on disk before the answer.
@@ -259,7 +265,7 @@ fn copies_that_differ_are_not_called_clean() {
     make_room(&array, Slot::new(1));
     write(&array, BLOCKS..2 * BLOCKS);
     array.machine.excuses.hurt.borrow_mut().clear();
-    check::quiet(&array);
+    agrees(&array);
     finish(&array);
 }
 
@@ -288,7 +294,7 @@ fn a_discard_asks_the_device_it_goes_to() {
         operator::add_spare(&own, &own.machine.new_disk(true)).await;
     });
     read(&array, 0..2 * BLOCKS);
-    check::quiet(&array);
+    agrees(&array);
     finish(&array);
 }
 
@@ -408,7 +414,7 @@ fn the_next_write_of_a_stripe_in_suspicion_makes_its_parity_agree() {
     make_room(&array, full);
     write(&array, BLOCKS..2 * BLOCKS);
     assert_eq!(array.shared.consistency.suspects(), 0, "parity that may be wrong was built upon");
-    check::quiet(&array);
+    agrees(&array);
     finish(&array);
 }
 
@@ -598,7 +604,7 @@ fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
     write(&array, 0..3 * BLOCKS);
     assert_eq!(array.shared.members.state(slot), MemberState::InSync);
     read(&array, 0..6 * BLOCKS);
-    check::quiet(&array);
+    agrees(&array);
 }
 
 /// Seed 642506: a member failed at a flush, and before superblocks said so the power was cut: it was back without what it had
@@ -652,7 +658,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
             let array = cut(&array, 0);
             finish(&array);
             replayed += array.world.counts.borrow().records_replayed - before;
-            check::quiet(&array);
+            agrees(&array);
             finish(&array);
             if array.shared.consistency.is_in_doubt(Stripe::new(0)) {
                 write(&array, all.clone()); // reads of it fail until then

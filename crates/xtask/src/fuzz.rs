@@ -23,6 +23,7 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("nvme_reservations", "twill-nvme-tcp", "readers"),
     ("nvme_authentication", "twill-nvme-tcp", "readers"),
     ("nvme_key_texts", "twill-nvme-tcp", "readers"),
+    ("nvme_fabric", "twill-nvme-tcp", "readers"),
     ("nbd_connection", "twill-host", "nbd_bytes"),
     ("nbd_requests", "twill-host", "nbd_bytes"),
     ("control", "twill-raid", "control_lines"),

@@ -257,4 +257,19 @@ mod model {
             });
         });
     }
+
+    /// A write enters while another shard's writes come and go: its epoch is not over.
+    #[test]
+    fn no_write_enters_an_epoch_that_is_over() {
+        models::check(|| {
+            let epochs = Arc::new(Epochs::default());
+            threads(2, move |shard| {
+                for _ in 0..if shard == 0 { 1 } else { 3 } {
+                    let entered = epochs.enter();
+                    let lowest = epochs.stamp().lowest;
+                    assert!(lowest <= entered.epoch, "{lowest} is above a write of {}", entered.epoch);
+                }
+            });
+        });
+    }
 }

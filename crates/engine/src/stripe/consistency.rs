@@ -427,6 +427,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Stripes that agree by a write are left out, wherever they are, and no range is empty.
+    /// F-I14: what a write has left half done stays listed when the write ends.
+    #[test]
+    fn a_suspect_holds_the_epochs_before_its_write_ends() {
+        let consistency = Consistency::default();
+        let epochs = Arc::clone(consistency.keep_epochs());
+        let write = consistency.enter();
+        let before = epochs.stamp();
+        assert!(consistency.suspect(Stripe::new(3)));
+        drop(write);
+        assert_eq!((epochs.stamp().lowest, epochs.is_held()), (before.lowest, true));
+    }
+
     #[test]
     fn what_a_resync_has_yet_to_reach_has_no_empty_range() {
         let doubts = Consistency::default();

@@ -12,6 +12,10 @@ use nvme_tcp::identify::{ControllerInfo, NamespaceInfo};
 use nvme_tcp::names::{Host, HostId, Nqn};
 use nvme_tcp::psk::{ConfiguredPsk, IDENTITIES_MAX, PskIdentity, offered_identities};
 use nvme_tcp::reservation::{Report, ReservationCommand, Reservations, StateFileError};
+use nvme_tcp::vendor::{
+    AttachRecord, AttachReport, CAPABILITY_BYTES, Capability, LEDGER_RANGES_MAX, LedgerReport, LedgerStep,
+    MEMBERS_MAX,
+};
 use zeroize::Zeroizing;
 
 /// Readers of Identify's answers.
@@ -164,5 +168,29 @@ pub fn key_texts(bytes: &[u8]) {
     }
     if let Ok(nqn) = Nqn::new(text) {
         assert_eq!(Nqn::from_field(&nqn.to_field::<256>()), Ok(nqn));
+    }
+}
+
+/// Records of the fabric: what hosts tell targets, and what targets answer.
+pub fn fabric(bytes: &[u8]) {
+    if let Ok(record) = AttachRecord::parse(bytes) {
+        assert!(record.members.len() <= MEMBERS_MAX);
+        assert_eq!(AttachRecord::parse(&record.encode()), Ok(record));
+    }
+    if let Some(report) = AttachReport::parse(bytes) {
+        assert_eq!(AttachReport::parse(&report.encode()), Some(report));
+    }
+    if let Ok(step) = LedgerStep::parse(bytes) {
+        assert!(step.area.start <= step.area.end);
+        assert_eq!(LedgerStep::parse(&step.encode()), Ok(step));
+    }
+    if let Ok(report) = LedgerReport::parse(bytes) {
+        assert!(report.ranges.len() <= LEDGER_RANGES_MAX);
+        assert_eq!(LedgerReport::parse(&report.encode(usize::MAX)), Ok(report));
+    }
+    if let Some(Ok(bytes)) = bytes.get(..CAPABILITY_BYTES).map(<[u8; CAPABILITY_BYTES]>::try_from)
+        && let Some(capability) = Capability::parse(&bytes)
+    {
+        assert_eq!(Capability::parse(&capability.encode()), Some(capability));
     }
 }

@@ -16,6 +16,10 @@ use nvme_tcp::psk::ConfiguredPsk;
 use nvme_tcp::reservation::{
     Acquisition, Persistence, Registration, Report, ReservationCommand, ReservationType, Reservations, Synced,
 };
+use nvme_tcp::vendor::{
+    AttachMember, AttachRecord, AttachReport, Capability, LedgerAction, LedgerReport, LedgerStep, Ticket,
+    VERSION,
+};
 
 use mutations::mutate;
 
@@ -45,6 +49,44 @@ fn log_pages() {
     let entries = vec![entry("192.0.2.1"), entry("2001:db8::1")];
     let discovery = DiscoveryLog { generation: 3, entries, left_out: Vec::new() };
     mutate("nvme_log_pages", &[ana.encode(false), discovery.encode()], entries::log_pages);
+}
+
+#[test]
+fn fabric() {
+    let place = DiscoveryEntry {
+        subsystem_type: SubsystemType::Nvm,
+        port: 1,
+        nqn: nqn(),
+        address: "192.0.2.1".parse().expect("an address"),
+        service: 4420,
+        tls: false,
+    };
+    let member = |nsid| AttachMember {
+        nsid,
+        handle: 7,
+        ticket: Ticket([1; 16]),
+        boot_id: 9,
+        shift_blocks: -8,
+        flags: 0,
+        place: place.clone(),
+    };
+    let members = vec![member(1), member(2)];
+    let record = AttachRecord { index: 1, key: 5, array: [3; 16], op_limit_ms: 4000, members };
+    let first = AttachRecord { members: Vec::new(), ..record.clone() };
+    let report = AttachReport { handle: 7, reached: 3, ops_open: 2, boot_id: 9, key: 5, ledger: 11 };
+    let step = LedgerStep { action: LedgerAction::Begin, id: 11, key: 5, area: 8..1 << 30 };
+    let ledger = LedgerReport { id: 11, area: 8..1 << 30, ranges: vec![8..16, 100..101] };
+    let capability =
+        Capability { version: VERSION, ops_in_flight: 120, retained_mib: 128, peers_max: 31, boot_id: 9 };
+    let seeds = [
+        record.encode(),
+        first.encode(),
+        report.encode().to_vec(),
+        step.encode().to_vec(),
+        ledger.encode(usize::MAX),
+        capability.encode().to_vec(),
+    ];
+    mutate("nvme_fabric", &seeds, entries::fabric);
 }
 
 #[test]

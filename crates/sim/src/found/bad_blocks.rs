@@ -74,7 +74,7 @@ fn a_resync_ends_behind_a_block_that_nobody_can_make() {
         assert_eq!(array.writer.resync_from_bytes(), None, "{consistency:?}: it has ended");
         assert_eq!(array.world.counts.borrow().bad_blocks_recorded, 1, "{consistency:?}");
         check::at_rest(&array);
-        check::quiet(&array);
+        agrees(&array);
         read(&array, 0..2 * 3 * BLOCKS);
         read(&array, 2 * 3 * BLOCKS + BLOCKS..8 * 3 * BLOCKS);
         let errors = array.world.counts.borrow().request_errors;

@@ -139,7 +139,7 @@ fn what_is_written_before_a_replacement_goes_on_is_copied() {
         past += u32::from(!Slot::first(SLOTS).any(goes_on));
         finish(&array);
         assert!(Slot::first(SLOTS).all(|slot| array.shared.members.replacing(slot) == Replacing::No));
-        check::quiet(&array);
+        agrees(&array);
         read(&array, all);
     }
     assert!(past > 0, "replacements always went on before the write");
@@ -176,7 +176,7 @@ fn superblocks_are_newer_than_those_of_a_replacement() {
         ahead += u32::from(of_replacement > of_members);
         write(&array, all.clone());
         assert!(newest(false) > of_replacement, "two different superblocks have one event count");
-        check::quiet(&array);
+        agrees(&array);
         finish(&array);
     }
     assert!(ahead > 0, "no replacement was ahead of the members");
@@ -208,7 +208,7 @@ fn what_was_rebuilt_outlives_the_redo_log() {
         finish(&array);
         replayed += array.world.counts.borrow().records_replayed - before;
         read(&array, all.clone());
-        check::quiet(&array);
+        agrees(&array);
         finish(&array);
     }
     assert!(replayed > 0, "no record was made again");
@@ -277,7 +277,7 @@ fn only_what_was_copied_gets_a_slot() {
         replace(numbers[1]);
         finish(&array);
         read(&array, 0..3 * 8 * BLOCKS);
-        check::quiet(&array);
+        agrees(&array);
         check::at_rest(&array);
         finish(&array);
     }
@@ -320,7 +320,7 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         came_back += u32::from(taken.get());
         if members.all_in_sync() {
             read(&array, 0..2 * 16 * BLOCKS);
-            check::quiet(&array);
+            agrees(&array);
             finish(&array);
         }
         if !was_recovering {
@@ -388,7 +388,7 @@ fn a_spare_gets_one_slot() {
         let has_it = |slot| disk(&array, slot).number == number;
         assert!(has_it(Slot::new(1)) != has_it(Slot::new(3)), "after {steps} steps");
         refused += u32::from(told.get() == Some(false));
-        check::quiet(&array);
+        agrees(&array);
     }
     assert!(refused > 20, "{refused}");
 }
@@ -491,7 +491,7 @@ fn a_member_that_was_forgotten_while_nothing_was_written_is_none_the_older_for_i
                 assert_eq!(state, MemberState::InSync, "{level} {consistency:?}");
                 write(&array, 0..2 * BLOCKS);
                 finish(&array);
-                check::quiet(&array);
+                agrees(&array);
             }
         }
     }

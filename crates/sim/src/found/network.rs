@@ -7,12 +7,14 @@ use engine::members::MemberState;
 use layout::geometry::Level;
 use layout::units::{Slot, Stripe};
 
-use super::{BLOCKS, assemble, disk, fail, finish, logged, quiet, read, run, run_until, start, write};
+use super::{
+    BLOCKS, agrees, assemble, disk, fail, finish, logged, quiet, read, run, run_until, start, write,
+};
+use crate::crash;
 use crate::network::{Fault, NetworkPlan, take_all};
 use crate::scenario::{Consistency, Scenario, Support};
 use crate::workload::{self, Kind};
 use crate::world::Ended;
-use crate::{check, crash};
 
 fn remote(scenario: Scenario) -> Scenario {
     Scenario { network: Some(NetworkPlan::quiet(10, None)), ..scenario }
@@ -153,8 +155,51 @@ fn the_next_host_makes_only_that_agree_which_was_under_way() {
             assert!(!(if is_restarted { is_used } else { is_due }), "{at}");
             (used, resynced) = (used + u32::from(is_used), resynced + u32::from(is_due));
             finish(&next);
-            check::quiet(&next);
+            agrees(&next);
         }
     }
     assert!(used >= 20 && resynced >= 5, "{used} {resynced}");
+}
+
+/// A whole stripe is written while its parity's member is cut off, and others are written meanwhile, over and over. The host dies: the
+/// stripe is still listed by the members that have their part of it (F-I14).
+#[test]
+fn a_write_that_waits_for_a_member_stays_listed_whatever_is_written_beside_it() {
+    // An odd number of data chunks: versions of blocks differ in the same bits, which an even number of them cancels out in parity.
+    let plan = NetworkPlan { ledgers: true, ..NetworkPlan::quiet(10, None) };
+    let small = Scenario {
+        consistency: Consistency::Bitmap(1 << 20),
+        ..quiet(Level::Raid5, 6, Support::None, 20, 4096)
+    };
+    let array = start(Scenario { network: Some(plan), ..small });
+    // Until it is answered, and no further: the bit stays set.
+    let write_now = |blocks: std::ops::Range<u64>| {
+        let (own, is_done) = (Rc::clone(&array), Rc::new(Cell::new(false)));
+        let said = Rc::clone(&is_done);
+        array.spawn(0, "a write", async move {
+            said.set(workload::write(&own, 0, Kind::Write, blocks, false).await);
+        });
+        while !is_done.get() {
+            assert_eq!(array.run(1), Ended::Steps);
+        }
+    };
+    write_now(0..10 * BLOCKS);
+    array.keep_ledgers(32);
+    let (geometry, own) = (*array.machine.geometry(), Rc::clone(&array));
+    let parity = geometry.p_member(Stripe::new(0)).expect("RAID-5 has it");
+    let link = disk(&array, parity).link.borrow().clone().expect("it is on another machine");
+    link.cut(5_000, false, false);
+    array.spawn(0, "a whole stripe", async move {
+        workload::write(&own, 0, Kind::Write, 0..5 * BLOCKS, false).await;
+    });
+    let is_beside = |chunk: &u32| geometry.data_member(Stripe::new(1), *chunk) != parity;
+    for chunk in (0..5).filter(is_beside).cycle().take(12) {
+        let first = (5 + u64::from(chunk)) * BLOCKS;
+        write_now(first..first + 1);
+    }
+    crash::end_process(&array);
+    let next = assemble(&array.machine);
+    assert_eq!(array.world.counts.borrow().ledgers_used, 1);
+    finish(&next);
+    agrees(&next);
 }

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::redo_log::StripeRange;
-use layout::units::Stripe;
+use layout::units::{Slot, Stripe};
 
-use super::{BLOCKS, assemble, assemble_as, fail, finish, logged, quiet, read, start, write};
+use super::{BLOCKS, assemble, assemble_as, disk, fail, finish, logged, quiet, read, start, write};
 use crate::array::Array;
 use crate::disk::cache::Survivors;
 use crate::machine::Machine;
@@ -78,4 +78,28 @@ fn a_read_only_start_writes_nothing() {
     assert_eq!(counts().logs_replayed, 1);
     read(&array, 0..3 * BLOCKS);
     finish(&array);
+}
+
+/// A stale member is taken by force for one that is away. The start is not over before superblocks say so: a power cut right after it
+/// leaves an array that starts without force (invariant 8).
+#[test]
+fn what_force_chose_is_on_the_members_when_the_start_is_over() {
+    let array = start(quiet(Level::Raid5, 4, Support::None, 8, 4096));
+    write(&array, 0..3 * BLOCKS);
+    let away = disk(&array, Slot::new(0));
+    fail(&array, Slot::new(1));
+    let machine: Rc<Machine> = Rc::clone(&array.machine);
+    let cut = |array: &Array| {
+        array.kill();
+        array.world.cut();
+        machine.cut_power(|blocks, random| Survivors::some(blocks, 0, random));
+    };
+    cut(&array);
+    away.plug(false);
+    let usual = How::usual(&machine.scenario);
+    assert!(matches!(Array::assemble(&machine, usual), Some(Err(_))), "one is away, and one is stale");
+    cut(&assemble_as(&machine, How { force: true, ..usual }));
+    let array = assemble(&machine);
+    finish(&array);
+    read(&array, 0..3 * BLOCKS);
 }

@@ -137,23 +137,28 @@ impl Drop for PeerGroup {
 
 impl Shared {
     fn run(&self) {
-        let (mut list, mut last_error, mut eager_looks) = (1, String::new(), 0);
+        let (mut list, mut last_said, mut eager_looks) = (1, String::new(), 0);
         let mut recording = Recording::default();
         while !self.stopping.load(Ordering::SeqCst) {
             let list_before = list;
             // Also while one cannot be attached: what is recorded is not complete any more.
             let looked = self.look(&mut list);
-            if let Err(error) = looked.and(self.record_changes(&mut recording)) {
-                let error = error.to_string();
-                if error != last_error {
-                    tracing::warn!(
-                        "targets cannot be attached to each other, parity is made at this host: {error}"
-                    );
+            let recorded = self.record_changes(&mut recording);
+            let said = match (looked, recorded) {
+                (Err(error), _) => {
+                    format!("targets cannot be attached to each other, parity is made at this host: {error}")
                 }
-                last_error = error;
-            } else {
-                last_error.clear();
+                (Ok(()), Err(error)) => {
+                    format!(
+                        "targets record nothing for the next host, which would resync what the bitmap marks: {error}"
+                    )
+                }
+                (Ok(()), Ok(())) => String::new(),
+            };
+            if !said.is_empty() && said != last_said {
+                tracing::warn!("{said}");
             }
+            last_said = said;
             let mut members = self.members.lock();
             if !self.stopping.load(Ordering::SeqCst) {
                 let all_reach = members.iter().filter_map(|one| one.attached.upgrade()).all(|attached| {
