@@ -3,9 +3,11 @@
 
 use std::ops::Range;
 
+use engine::fabric::epochs::EpochStamp;
 use engine::fabric::order::{
     Answer, Base, Destination, Ending, How, Op, Order, Outcome, Role, Settle, Sink, Stamp,
 };
+use nvme_tcp::command::Sqe;
 use nvme_tcp::status::Status;
 use nvme_tcp::vendor::{self, Blocks, ContributeHow, OrderKind, ReduceBase, SettleAction};
 
@@ -52,6 +54,16 @@ pub fn ending_of_contribution(status: Status) -> Ending {
 /// An op's number, as a command has it.
 pub fn op_to_wire(stamp: Stamp) -> vendor::Op {
     vendor::Op { number: stamp.op.0, lowest: stamp.lowest.0 }
+}
+
+/// The epoch in which a change is sent, as its command names it.
+pub fn epoch_to_wire(stamp: EpochStamp) -> vendor::Epoch {
+    vendor::Epoch { number: stamp.epoch, lowest: stamp.lowest }
+}
+
+/// The epoch that a command names, if it does.
+pub fn epoch_from_wire(sqe: &Sqe) -> Option<EpochStamp> {
+    vendor::Epoch::of(sqe).map(|epoch| EpochStamp { epoch: epoch.number, lowest: epoch.lowest })
 }
 
 /// The op of a command.

@@ -95,8 +95,7 @@ impl Array {
         let after_unmarked = machine.unmarked.replace(machine.unmarked.get() || how.unmarked);
         note_start(machine, how, &assembled.redo().repair);
         let ledger = |slot: &Option<usize>| connected[(*slot)?].gate.listed();
-        let found: Vec<_> = assembly.slots.iter().map(ledger).collect();
-        match assembled.use_ledgers(&found) {
+        match assembled.use_ledgers(|| assembly.slots.iter().map(ledger).collect()) {
             Ok(()) => world.counts.borrow_mut().ledgers_used += 1,
             Err(why) => world.note(Note::Words(format!("no ledgers: {why}"))),
         }

@@ -155,7 +155,7 @@ pub(crate) fn quiet(array: &Array) {
     match (array.shared.geometry.parity_chunks(), array.shared.geometry.level().is_striped()) {
         (0, true) => {}
         (0, false) => copies(array),
-        // Members that nobody has asked since their machines restarted: what they lost is not known yet (F-I17).
+        // The machine of a member restarted and nothing was asked of it since: the array does not know yet what it lost (F-I17).
         _ if has_lost_unnoticed(array) => {}
         _ => {
             cached_parity(array);

@@ -22,13 +22,7 @@ const PLACES_MAX: usize = 3;
 /// The process is killed, or the power goes and takes what was not durable.
 pub(crate) fn crash(array: &Rc<Array>) {
     let (machine, world) = (&array.machine, &array.world);
-    machine.excuses.all_logged.set(array.is_all_logged());
-    if array.writer.resync_from_bytes().is_none() {
-        machine.oracle.borrow_mut().resynced();
-    }
-    array.kill();
-    machine.kill_fenced();
-    world.cut();
+    stop(array);
     let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);
     if survive == 100 {
         world.counts.borrow_mut().kills += 1;
@@ -45,6 +39,18 @@ pub(crate) fn crash(array: &Rc<Array>) {
     recorded::check_after_cut(machine);
 }
 
+/// Nothing runs any more, and the oracle knows what the array promised until then.
+fn stop(array: &Array) {
+    let machine = &array.machine;
+    machine.excuses.all_logged.set(array.is_all_logged());
+    if array.writer.resync_from_bytes().is_none() {
+        machine.oracle.borrow_mut().resynced();
+    }
+    array.kill();
+    machine.kill_fenced();
+    array.world.cut();
+}
+
 /// As [`end_process`], and another host comes, with what the targets have recorded of this one.
 pub(crate) fn kill(array: &Rc<Array>) {
     end_process(array);
@@ -57,13 +63,7 @@ pub(crate) fn end_process(array: &Rc<Array>) {
     let (machine, world) = (&array.machine, &array.world);
     world.note(Note::Words("the host's process is killed".to_string()));
     world.counts.borrow_mut().kills += 1;
-    machine.excuses.all_logged.set(array.is_all_logged());
-    if array.writer.resync_from_bytes().is_none() {
-        machine.oracle.borrow_mut().resynced();
-    }
-    array.kill();
-    machine.kill_fenced();
-    world.cut();
+    stop(array);
     machine.lose_host();
 }
 

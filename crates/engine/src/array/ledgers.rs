@@ -15,7 +15,7 @@ use crate::stripe::ranges::join;
 
 /// Most stripes that are made to agree before the array is served; with more a resync does them beside clients.
 const STRIPES_MAX: u64 = 16 << 10;
-/// Stripes at a time, so that a start takes one round trip for so many.
+/// Stripes that are made to agree at a time: their round trips overlap.
 const AT_ONCE: usize = 32;
 
 /// Why ledgers are not used.
@@ -25,7 +25,9 @@ pub enum NotUsed {
     #[error("the array was stopped cleanly, and nothing awaits a resync")]
     Clean,
     /// A member is missing or not in sync, the redo log tells of the writes, or the start is read-only or forced.
-    #[error("a member is missing or not in sync, or the redo log tells of the writes")]
+    #[error(
+        "a member is missing or not in sync, the redo log tells of the writes, or the start is read-only or forced"
+    )]
     Otherwise,
     /// A member's target has none that is complete.
     #[error("the target of member {0} has no complete record of the former host's writes")]

@@ -70,7 +70,7 @@ impl<H: PartialEq> Ledger<H> {
         (self.state != State::Ended).then_some(self.id)
     }
 
-    /// A host changes a range: before the drive is told.
+    /// A host is about to change a range. Called before the command goes to the drive.
     pub fn change(&mut self, by: &H, range: &Range<u64>, stamp: Option<EpochStamp>) {
         if self.state == State::Ended || range.end <= self.area.start || range.start >= self.area.end {
             return;

@@ -106,7 +106,8 @@ impl Consistency {
         let mut suspects = self.suspects.lock();
         let is_new = suspects.insert(unit);
         self.suspect_count.store(suspects.len(), SeqCst);
-        // F-I14: entered first. Who releases what is held looks for suspects afterwards, and finds one or is held again.
+        // F-I14: the suspect is entered first. A host that releases the epochs looks for suspects afterwards: it finds this one, or
+        // the epochs are held again.
         if let Some(epochs) = self.epochs.get() {
             epochs.hold();
         }
@@ -426,7 +427,6 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::BTreeSet;
 
-    /// Stripes that agree by a write are left out, wherever they are, and no range is empty.
     /// F-I14: what a write has left half done stays listed when the write ends.
     #[test]
     fn a_suspect_holds_the_epochs_before_its_write_ends() {
@@ -439,6 +439,7 @@ mod tests {
         assert_eq!((epochs.stamp().lowest, epochs.is_held()), (before.lowest, true));
     }
 
+    /// Stripes that agree by a write are left out, wherever they are, and no range is empty.
     #[test]
     fn what_a_resync_has_yet_to_reach_has_no_empty_range() {
         let doubts = Consistency::default();

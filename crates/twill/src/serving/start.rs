@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Candidate};
-use engine::array::ledgers::NotUsed;
 use engine::array::start::{
     Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy, Prepared,
 };
@@ -241,12 +240,14 @@ impl Opened {
     /// What the members' targets have recorded of the former host takes the place of a resync, where all have.
     fn use_ledgers(&self, assembled: &mut Assembled) {
         let ledger = |member: &Option<MemberDevice>| member.as_ref()?.device.remote()?.ledger();
-        let found: Vec<_> = self.members.iter().map(ledger).collect();
-        match assembled.use_ledgers(&found) {
-            Err(why) if why != NotUsed::Clean && found.iter().any(Option::is_some) => {
-                tracing::info!("what the members' targets have recorded is not used: {why}");
-            }
-            Ok(()) | Err(_) => {}
+        let mut any = false;
+        let used = assembled.use_ledgers(|| {
+            let found: Vec<_> = self.members.iter().map(ledger).collect();
+            any = found.iter().any(Option::is_some);
+            found
+        });
+        if let (true, Err(why)) = (any, used) {
+            tracing::info!("what the members' targets have recorded is not used: {why}");
         }
     }
 

@@ -139,16 +139,22 @@ fn round(
     acknowledged
 }
 
-/// The host is killed under load, and the next one goes by what the targets have recorded: no resync, and all parity agrees. Unless
-/// a target was restarted in between, or the array was written without the records: then the bitmap says what is resynced.
-fn the_next_host_goes_by_ledgers(level: &str, count: usize) {
-    let world = World::new();
+/// An array over targets whose links can be cut, with the names of its members.
+fn array_over_targets<'a>(world: &'a World, level: &str, count: usize) -> (Vec<Target<'a>>, Vec<String>) {
     let files: Vec<String> = (0..count).map(|at| format!("t{at}")).collect();
-    let mut targets: Vec<Target<'_>> =
-        files.iter().map(|file| Target::linked(&world, file, MEMBER_BYTES)).collect();
+    let targets: Vec<Target<'_>> =
+        files.iter().map(|file| Target::linked(world, file, MEMBER_BYTES)).collect();
     let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
     let create = ["create", "--level", level, "--name", "test", "--chunk", "16K", "--bitmap", "internal"];
     world.twill(&[&create[..], &["--assume-clean"]].concat(), &members).succeeds();
+    (targets, members)
+}
+
+/// The host is killed under load, and the next one goes by what the targets have recorded: no resync, and all parity agrees. Unless
+/// a target was restarted in between: then the bitmap says what is resynced.
+fn the_next_host_goes_by_ledgers(level: &str, count: usize) {
+    let world = World::new();
+    let (mut targets, members) = array_over_targets(&world, level, count);
     let setting = Setting { world: &world, members, survives: 1 };
     let server = setting.serve();
     let bytes = Client::connect(&world.path("nbd.sock")).expect("served").size_bytes;
@@ -200,12 +206,7 @@ fn after_a_killed_host_raid6_goes_by_what_its_targets_have_recorded() {
 
 fn targets_and_hosts_are_killed(level: &str, count: usize, survives: u64) {
     let world = World::new();
-    let files: Vec<String> = (0..count).map(|at| format!("t{at}")).collect();
-    let mut targets: Vec<Target<'_>> =
-        files.iter().map(|file| Target::linked(&world, file, MEMBER_BYTES)).collect();
-    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
-    let create = ["create", "--level", level, "--name", "test", "--chunk", "16K", "--bitmap", "internal"];
-    world.twill(&[&create[..], &["--assume-clean"]].concat(), &members).succeeds();
+    let (mut targets, members) = array_over_targets(&world, level, count);
     let setting = Setting { world: &world, members, survives };
     let server = setting.serve();
     let seed = number("TWILL_KILL_SEED", 0x51f1_5eed);

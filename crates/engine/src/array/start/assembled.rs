@@ -170,24 +170,26 @@ impl Assembled {
         })
     }
 
-    /// Goes by what the members' targets have recorded of the former host, by slot, in place of a resync.
+    /// Goes by what the members' targets have recorded of the former host, in place of a resync. `ask` asks them, by slot, if the
+    /// array was not stopped cleanly.
     ///
     /// # Errors
     /// [`NotUsed`] says why the array starts as without.
-    pub fn use_ledgers(&mut self, found: &[Option<Listed>]) -> Result<(), NotUsed> {
+    pub fn use_ledgers(&mut self, ask: impl FnOnce() -> Vec<Option<Listed>>) -> Result<(), NotUsed> {
+        if self.unsynced_from_bytes.is_none() || self.redo.resync_from_bytes.is_none() {
+            return Err(NotUsed::Clean);
+        }
+        let found = ask();
         let policy = &self.policy;
         let is_whole = self.states.iter().all(|state| *state == MemberState::InSync);
         let repair = &self.redo.repair;
         // What is in a redo log was written with a member missing: such a member has caught up since, or is none of this array.
         let is_logged = !repair.records.is_empty() || !repair.doubts.is_empty();
         let is_marked = !policy.read_only && !policy.force && policy.consistency == Consistency::Marked;
-        if self.unsynced_from_bytes.is_none() || self.redo.resync_from_bytes.is_none() {
-            return Err(NotUsed::Clean);
-        }
         if !is_whole || is_logged || !is_marked || self.geometry.parity_chunks() == 0 {
             return Err(NotUsed::Otherwise);
         }
-        self.under_way = Some(stripes_under_way(&self.geometry, &self.superblocks, found)?);
+        self.under_way = Some(stripes_under_way(&self.geometry, &self.superblocks, &found)?);
         Ok(())
     }
 

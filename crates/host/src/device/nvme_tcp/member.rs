@@ -366,7 +366,7 @@ impl RemoteMember {
             false => Ok(LedgerReport::NONE),
         });
         let report = report.unwrap_or_else(|error| {
-            tracing::warn!(member = self.info.name, "its target does not say what it has recorded: {error}");
+            tracing::warn!(member = self.info.name, "its target does not say what it has recorded of the former host, so a resync is due if that one died: {error}");
             LedgerReport::NONE
         });
         let bytes = |blocks: Range<u64>| {

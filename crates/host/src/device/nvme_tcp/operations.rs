@@ -11,16 +11,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::buffer::{Buffer, Gather};
-use engine::fabric::epochs::{EpochStamp, Epochs};
+use engine::fabric::epochs::Epochs;
 use nvme_tcp::command::Sqe;
 use nvme_tcp::host_command;
 use nvme_tcp::initiator::{Completed, Payload, Slot};
 use nvme_tcp::status::{Status, StatusType};
-use nvme_tcp::vendor::{Epoch, opcode};
+use nvme_tcp::vendor::opcode;
 use slab::Slab;
 
 use super::member::Shape;
 use super::vendor::{Sent, VendorReply};
+use crate::fabric_wire::epoch_to_wire;
 use crate::ring::Ticket;
 
 /// Bytes that one command discards.
@@ -206,8 +207,7 @@ impl Operations {
             let vendor = operation.vendor(id);
             let mut outgoing = vendor.unwrap_or_else(|| next_of(operation, id, shape, namespace));
             if let Some(epochs) = epochs.filter(|_| operation.changes()) {
-                let EpochStamp { epoch, lowest } = epochs.stamp();
-                Epoch { number: epoch, lowest }.stamp(&mut outgoing.sqe);
+                epoch_to_wire(epochs.stamp()).stamp(&mut outgoing.sqe);
             }
             if operation.is_sent() {
                 self.waiting.pop_front();

@@ -27,7 +27,7 @@ use super::connection_limits::{
 };
 use super::fabric::attach_command::AttachCommand;
 use super::fabric::command::FabricCommand;
-use super::fabric::ledgers::{changed_by, stamp_of};
+use super::fabric::ledgers::changed_by;
 use super::gate::Gate;
 use super::hearers::Hearer;
 use super::link::{Item, Link};
@@ -37,6 +37,7 @@ use super::outgoing::send;
 use super::reservation_work::ReservationWork;
 use super::server_state::Shared;
 use super::subsystems::Entry;
+use crate::fabric_wire::epoch_from_wire;
 use crate::receiver::Receiver;
 use crate::shard::ShardContext;
 use crate::tls::either::EitherWire;
@@ -289,7 +290,7 @@ impl IoQueue {
         let (namespace, shape) = gate.open(id, opcode)?;
         let request = check(sqe, &shape, data_bytes)?;
         let bytes = request.data_out_bytes().max(request.data_in_bytes());
-        let stamp = stamp_of(received);
+        let stamp = epoch_from_wire(received);
         Ok((Work::Io { namespace, request, shape, id, opcode, stamp, gate }, bytes))
     }
 }

@@ -9,7 +9,7 @@
 //!   gathers no more, so that a preempt waits for the drive only.
 //! - F-I10: no command of the fabric waits for memory or for another one's answer while others wait for it: what comes is taken
 //!   at once, and bounded by the slots of the queues.
-//! - F-I14: a change is in its namespace's ledger before the drive is told of it.
+//! - F-I14: a change is in its namespace's ledger before it goes to the drive.
 //! - F-I16: nothing here knows an array.
 
 pub(super) mod attach;

@@ -42,10 +42,7 @@ impl AttachCommand {
         if !is_ledger_step && sqe.opcode != admin_opcode::ATTACH {
             return Ok(None);
         }
-        let entry = entry_of(association)?;
-        if entry.is_peer_only(&association.host.nqn) {
-            return Err(Status::OPERATION_DENIED);
-        }
+        entry_for_host(association)?;
         if data_bytes == 0 || data_bytes as usize > ATTACH_BYTES_MAX {
             return Err(Status::INVALID_SGL_LENGTH);
         }
@@ -156,6 +153,12 @@ fn facts_of(entry: &Entry, namespace: u32) -> Result<NamespaceFacts, Status> {
     facts.ok_or(Status::INVALID_NAMESPACE)
 }
 
+/// The same for what no other target may ask.
+fn entry_for_host(association: &Association) -> Result<&Arc<Entry>, Status> {
+    let entry = entry_of(association)?;
+    if entry.is_peer_only(&association.host.nqn) { Err(Status::OPERATION_DENIED) } else { Ok(entry) }
+}
+
 fn entry_of(association: &Association) -> Result<&Arc<Entry>, Status> {
     association.entry.as_ref().filter(|entry| entry.has_fabric()).ok_or(Status::INVALID_OPCODE)
 }
@@ -169,10 +172,7 @@ pub(in super::super) fn report(
     namespace: u32,
     data_bytes: u32,
 ) -> Result<Vec<u8>, Status> {
-    let entry = entry_of(association)?;
-    if entry.is_peer_only(&association.host.nqn) {
-        return Err(Status::OPERATION_DENIED);
-    }
+    let entry = entry_for_host(association)?;
     let attach = entry.attaches.of_host(namespace, &association.host).ok_or(Status::NO_ATTACH)?;
     if (data_bytes as usize) < REPORT_BYTES {
         return Err(Status::INVALID_SGL_LENGTH);
@@ -209,10 +209,7 @@ pub(in super::super) fn ledger(
     namespace: u32,
     data_bytes: u32,
 ) -> Result<Vec<u8>, Status> {
-    let entry = entry_of(association)?;
-    if entry.is_peer_only(&association.host.nqn) {
-        return Err(Status::OPERATION_DENIED);
-    }
+    let entry = entry_for_host(association)?;
     entry.admit(&association.host, namespace)?.read?;
     let log2 = facts_of(entry, namespace)?.block_log2;
     let blocks = |range: Range<u64>| range.start >> log2..range.end.div_ceil(1 << log2);

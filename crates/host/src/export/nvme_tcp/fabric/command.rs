@@ -19,10 +19,11 @@ use super::super::connection_limits::TRANSFER_BYTES_MAX;
 use super::super::gate::Gate;
 use super::super::link::Link;
 use super::attach::Attach;
-use super::ledgers::stamp_of;
 use super::site::Site;
 use crate::call::Reply;
-use crate::fabric_wire::{answer_to_wire, bytes, order_from_wire, stamp_from_wire, status_of};
+use crate::fabric_wire::{
+    answer_to_wire, bytes, epoch_from_wire, order_from_wire, stamp_from_wire, status_of,
+};
 
 /// A command of the fabric, checked against its namespace.
 pub(in super::super) struct FabricCommand {
@@ -68,7 +69,7 @@ impl FabricCommand {
             opcode::SETTLE => Work::Settle(vendor::Settle::check(sqe, data_bytes)?),
             _ => Work::Order(vendor::Order::check(sqe, &shape, data_bytes)?),
         };
-        let command = FabricCommand { namespace, shape, stamp: stamp_of(received), work };
+        let command = FabricCommand { namespace, shape, stamp: epoch_from_wire(received), work };
         command.check_size()?;
         command.admit(gate)?;
         Ok(Some(command))

@@ -2,16 +2,18 @@
 
 use engine::buffer::Gather;
 use engine::fabric::epochs::EpochStamp;
-use engine::fabric::ledger::{Ledger, Listed};
-use nvme_tcp::command::Sqe;
+use engine::fabric::ledger::{CHANGES_MAX, Ledger, Listed};
 use nvme_tcp::names::Host;
 use nvme_tcp::target::io::{Request, Shape, dataset_ranges};
-use nvme_tcp::vendor::Epoch;
+use nvme_tcp::vendor::LEDGER_RANGES_MAX;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A report has room for all that a ledger lists.
+const _: () = assert!(CHANGES_MAX <= LEDGER_RANGES_MAX);
 
 /// The ledgers, by namespace.
 #[derive(Default)]
@@ -45,8 +47,8 @@ impl Ledgers {
         self.namespaces.lock().get(&namespace).and_then(Ledger::listed)
     }
 
-    /// A host is about to change ranges of a namespace, in bytes: before the drive is told, and with the command at work, so that a
-    /// preempt waits for both.
+    /// A host is about to change ranges of a namespace, in bytes. Called before the command goes to the drive, and while it counts as
+    /// at work: a preempt waits for both.
     pub fn change(
         &self,
         namespace: u32,
@@ -62,11 +64,6 @@ impl Ledgers {
             ranges().into_iter().for_each(|range| ledger.change(host, &range, stamp));
         }
     }
-}
-
-/// The epoch that a command names.
-pub(in super::super) fn stamp_of(sqe: &Sqe) -> Option<EpochStamp> {
-    Epoch::of(sqe).map(|Epoch { number, lowest }| EpochStamp { epoch: number, lowest })
 }
 
 /// The ranges that a plain command changes.
