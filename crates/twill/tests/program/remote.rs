@@ -76,6 +76,38 @@ fn a_target_that_is_killed_and_restarted_within_the_limit_costs_no_error() {
     server.stop();
 }
 
+/// A reservation that this host has taken, and of which it did not hear, is its own: the next attempt goes on from there.
+#[test]
+fn a_connection_that_is_lost_again_at_any_answer_of_the_next_one_fences_nobody() {
+    let world = World::new();
+    let targets: Vec<Target<'_>> =
+        ["a", "b", "c"].iter().map(|file| Target::linked(&world, file, 16 << 20)).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    create(&world, &members);
+    let server = world.serve(&[], &members);
+    let mut client = world.client();
+    let mut lost = 0;
+    for number in 0.. {
+        let link = targets[1].link();
+        let reconnects = remote(&server.status(), 1)["reconnects"].as_u64().expect("a count");
+        link.cut_and_lose_answer(number);
+        server.wait_for("the member", |status| {
+            let remote = remote(status, 1);
+            remote["state"] == "connected" && remote["reconnects"].as_u64() > Some(reconnects)
+        });
+        let block = vec![number as u8; BLOCK];
+        assert_eq!(client.write(0, &block, 0).unwrap(), 0, "answer {number}: {}", server.log());
+        if !link.has_lost_answer() {
+            break;
+        }
+        lost += 1;
+    }
+    assert!(lost > 10, "only {lost} answers were lost");
+    assert_eq!(server.status()["members"][1]["state"], "in-sync", "{}", server.log());
+    drop(client);
+    server.stop();
+}
+
 #[test]
 fn a_target_that_answers_late_fails_and_is_taken_back() {
     let world = World::new();

@@ -91,7 +91,12 @@ impl<'a> Target<'a> {
 
     /// Cuts the connections of hosts and of other targets to it.
     pub fn cut(&self) {
-        self.link.as_ref().expect("it has a link").cut();
+        self.link().cut();
+    }
+
+    /// The link to it.
+    pub fn link(&self) -> &Proxy {
+        self.link.as_ref().expect("it has a link")
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -17,7 +17,7 @@ use nvme_tcp::vendor::{AttachRecord, AttachReport, LedgerReport, LedgerStep};
 
 use super::address::RemoteAddress;
 use super::controller::{ConnectError, Controller, Namespace, Target};
-use super::fencing::{self, Claim, Holder, Step};
+use super::fencing::{self, Claim, Holder, OwnKeys, Step};
 use super::options::{RemoteOptions, random_key};
 use super::wire::{Transfer, Wire, WireError};
 
@@ -80,8 +80,6 @@ impl From<WireError> for AttachError {
 /// How a member is to be attached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attach {
-    /// The key that this attach had before.
-    pub former_key: Option<u64>,
     /// No other process of this machine has the member.
     pub is_alone: bool,
     pub take_over: bool,
@@ -93,15 +91,19 @@ pub(super) struct Attach {
 
 /// What is known of a member that was attached before.
 pub(super) struct Former<'a> {
+    /// The keys under which it may still be this host's.
+    pub own: &'a mut OwnKeys,
     /// Whether most of the other members are still this host's, asked if the target has forgotten this one's reservation.
     pub others_hold: &'a dyn Fn() -> bool,
     /// In what a namespace is not the one that it was.
     pub changed: &'a dyn Fn(&Namespace) -> Option<String>,
 }
 
-impl Former<'_> {
-    /// For one that was not.
-    pub const NONE: Former<'static> = Former { others_hold: &|| false, changed: &|_| None };
+impl<'a> Former<'a> {
+    /// For one that this process had not.
+    pub fn none(own: &'a mut OwnKeys) -> Self {
+        Former { own, others_hold: &|| false, changed: &|_| None }
+    }
 }
 
 /// An association.
@@ -126,7 +128,7 @@ impl Association {
         address: &RemoteAddress,
         options: &RemoteOptions,
         attach: &Attach,
-        former: &Former<'_>,
+        former: &mut Former<'_>,
     ) -> Result<Association, AttachError> {
         let host = options.new_host();
         let target = Target {
@@ -168,7 +170,7 @@ impl Association {
         &mut self,
         options: &RemoteOptions,
         attach: &Attach,
-        former: &Former<'_>,
+        former: &mut Former<'_>,
     ) -> Result<(), AttachError> {
         let known = self.namespace.info.reservations;
         if !self.knows_reservations() {
@@ -177,7 +179,7 @@ impl Association {
         let mut claim = Claim {
             host: self.host.id,
             key: random_key(),
-            former_key: attach.former_key,
+            own: former.own.clone(),
             own_half: attach.is_alone.then_some(options.host_half),
             take_over: attach.take_over,
             others_hold: false,
@@ -186,7 +188,7 @@ impl Association {
             let report = self.report()?;
             if attempt == 0 {
                 let may_persist = known & PERSISTS != 0;
-                self.is_same_run = fencing::shows_same_run(&report, attach.former_key, may_persist);
+                self.is_same_run = fencing::shows_same_run(&report, former.own, may_persist);
             }
             let step = fencing::next(&report, &claim);
             let command = match step {
@@ -200,10 +202,18 @@ impl Association {
                     continue;
                 }
                 Step::Lost => return Err(AttachError::Lost),
-                Step::Register => ReservationCommand::Register {
-                    registration: Registration::Register { new_key: claim.key },
-                    persistence: if known & PERSISTS != 0 { Persistence::On } else { Persistence::Unchanged },
-                },
+                Step::Register => {
+                    // Before it is sent: if its answer is lost, the next attempt finds the key at the target.
+                    former.own.tries(claim.key, self.is_same_run);
+                    ReservationCommand::Register {
+                        registration: Registration::Register { new_key: claim.key },
+                        persistence: if known & PERSISTS != 0 {
+                            Persistence::On
+                        } else {
+                            Persistence::Unchanged
+                        },
+                    }
+                }
                 Step::Acquire => acquire(claim.key, Acquisition::Acquire),
                 Step::Preempt(victims_key) => {
                     self.note_preempted(&report, &claim, victims_key);
@@ -228,7 +238,7 @@ impl Association {
 
     fn note_preempted(&mut self, report: &Report, claim: &Claim, key: u64) {
         let victim = report.registrants.iter().find(|one| one.key == key && one.holds);
-        if let Some(victim) = victim.filter(|one| Some(one.key) != claim.former_key) {
+        if let Some(victim) = victim.filter(|one| !claim.own.has(one.key)) {
             self.preempted = Some(Holder { host: victim.host, key });
         }
     }
@@ -278,7 +288,7 @@ impl Association {
     /// Looks at a namespace without taking it.
     pub fn look(address: &RemoteAddress, options: &RemoteOptions) -> Result<Association, AttachError> {
         let look = Attach { look: true, ..Attach::default() };
-        Association::open(address, options, &look, &Former::NONE)
+        Association::open(address, options, &look, &mut Former::none(&mut OwnKeys::default()))
     }
 
     /// Connects a queue for a shard.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::association::{Association, Attach, AttachError, Former};
 use super::controller::Namespace;
-use super::fencing::Holder;
+use super::fencing::{Holder, OwnKeys};
 use super::member::{End, Identity, RemoteEvent, RemoteMember, State, may_pass};
 use super::options::{KEEP_ALIVE, RemoteOptions};
 use super::port::{Link, Port};
@@ -201,15 +201,13 @@ impl Keeper {
     fn reconnect(&mut self, others_hold: &OthersHold) -> bool {
         let lost_at = Instant::now();
         let mut wait = RETRY_MIN;
+        let mut own = OwnKeys::of(self.member.state.lock().key);
         loop {
-            let (former_key, queues) = {
-                let state = self.member.state.lock();
-                (state.key, state.ports.len() as u16)
-            };
-            let attach = Attach { former_key, queues, ..Attach::default() };
+            let queues = self.member.state.lock().ports.len() as u16;
+            let attach = Attach { queues, ..Attach::default() };
             let changed = |namespace: &Namespace| changed(&self.member, namespace);
-            let former = Former { others_hold, changed: &changed };
-            match Association::open(&self.member.address, &self.member.options, &attach, &former) {
+            let mut former = Former { own: &mut own, others_hold, changed: &changed };
+            match Association::open(&self.member.address, &self.member.options, &attach, &mut former) {
                 Ok(association) => return self.resume(association, lost_at),
                 Err(error) if may_pass(&error) => {
                     self.member.state.lock().last_error = Some(error.to_string());
@@ -242,7 +240,7 @@ impl Keeper {
         if self.has_lost_writes(&association) {
             let reason = LOST_WRITES.to_owned();
             // The reservation stays: it is this host's that takes the member back.
-            self.member.state.lock().kept_key = association.key;
+            self.member.state.lock().kept_keys = association.key.map(|key| OwnKeys::of(Some(key)));
             association.close();
             self.member.finish(End::Gone, &reason);
             self.member.tell(RemoteEvent::Ended { reason });

@@ -29,7 +29,7 @@ use parking_lot::{Condvar, Mutex};
 use super::address::RemoteAddress;
 use super::association::{Association, AttachError};
 use super::controller::Namespace;
-use super::fencing::Holder;
+use super::fencing::{Holder, OwnKeys};
 use super::host_lock::HostLock;
 use super::options::RemoteOptions;
 use super::port::Port;
@@ -196,7 +196,7 @@ pub(super) struct State {
     pub lost: Option<String>,
     pub key: Option<u64>,
     /// Of a member that has ended: under which its reservation was left, for this process to take it back.
-    pub kept_key: Option<u64>,
+    pub kept_keys: Option<OwnKeys>,
     pub away_since: Option<Instant>,
     pub reconnects: u64,
     pub round_trip: Option<Duration>,
@@ -207,7 +207,7 @@ pub(super) struct State {
 /// What a member that has ended left for this process to take it back.
 pub(super) struct Kept {
     /// Of its reservation.
-    pub key: u64,
+    pub own: OwnKeys,
     pub lock: Option<HostLock>,
 }
 
@@ -484,16 +484,16 @@ impl RemoteMember {
         self.written.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The key and the lock of a member that has ended and that this process takes back.
+    /// The keys and the lock of a member that has ended and that this process takes back.
     pub(super) fn take_kept(&self) -> Option<Kept> {
-        let key = self.state.lock().kept_key.take()?;
-        Some(Kept { key, lock: self.lock.lock().take() })
+        let own = self.state.lock().kept_keys.take()?;
+        Some(Kept { own, lock: self.lock.lock().take() })
     }
 
     /// It was not taken back yet.
     pub(super) fn keep(&self, kept: Kept) {
         *self.lock.lock() = kept.lock;
-        self.state.lock().kept_key = Some(kept.key);
+        self.state.lock().kept_keys = Some(kept.own);
     }
 
     /// Whether it has no association.

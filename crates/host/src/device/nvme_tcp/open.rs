@@ -13,7 +13,7 @@ use nvme_tcp::status::Status;
 use super::address::{Portal, RemoteAddress};
 use super::association::{Association, Attach, AttachError, Former};
 use super::controller::{Controller, Target};
-use super::fencing::Holder;
+use super::fencing::{Holder, OwnKeys};
 use super::group::{Fellow, Group};
 use super::host_lock::HostLock;
 use super::keeper::{OthersHold, keep};
@@ -77,7 +77,7 @@ impl Attached {
     /// Whether this process had the member of this address, and has left it reserved.
     pub fn is_kept(address: &RemoteAddress) -> bool {
         let ended = ATTACHED.find_ended(&address.to_string());
-        ended.is_some_and(|ended| ended.state.lock().kept_key.is_some())
+        ended.is_some_and(|ended| ended.state.lock().kept_keys.is_some())
     }
 
     /// Attaches a member for this host alone, or returns it if this process has it already.
@@ -99,7 +99,8 @@ impl Attached {
     ) -> Result<Arc<Attached>, AttachError> {
         let options = RemoteOptions { is_peer: true, ..options.clone() };
         let attach = Attach { queues: QUEUES.min(queues_wanted()), ..Attach::default() };
-        let association = Association::open(address, &options, &attach, &Former::NONE)?;
+        let association =
+            Association::open(address, &options, &attach, &mut Former::none(&mut OwnKeys::default()))?;
         let member = member(address, &options, association, None)?;
         member.listen(Box::new(|name, event| match event {
             RemoteEvent::Away { reason } => {
@@ -146,19 +147,20 @@ fn attach(address: &RemoteAddress, options: &RemoteOptions) -> Result<Arc<Attach
     drop(looked);
     let ended = ATTACHED.find_ended(&address.to_string());
     let kept = ended.as_ref().and_then(|ended| ended.take_kept());
-    let (former_key, lock) = match (kept, &options.locks) {
-        (Some(Kept { key, lock }), _) => (Some(key), lock),
-        (None, Some(folder)) => (None, HostLock::take(folder, number)?),
-        (None, None) => (None, None),
+    let is_kept = kept.is_some();
+    let (mut own, lock) = match (kept, &options.locks) {
+        (Some(Kept { own, lock }), _) => (own, lock),
+        (None, Some(folder)) => (OwnKeys::default(), HostLock::take(folder, number)?),
+        (None, None) => (OwnKeys::default(), None),
     };
     let queues = QUEUES.min(queues_wanted());
     let take_over = options.take_over;
-    let attach = Attach { former_key, is_alone: lock.is_some(), take_over, queues, look: false };
-    let association = match Association::open(address, options, &attach, &Former::NONE) {
+    let attach = Attach { is_alone: lock.is_some(), take_over, queues, look: false };
+    let association = match Association::open(address, options, &attach, &mut Former::none(&mut own)) {
         Ok(association) => association,
         Err(error) => {
-            if let (Some(ended), Some(key)) = (ended, former_key) {
-                ended.keep(Kept { key, lock });
+            if let Some(ended) = ended.filter(|_| is_kept) {
+                ended.keep(Kept { own, lock });
             }
             return Err(error);
         }
