@@ -30,7 +30,7 @@ pub struct StepParts {
     pub base: Base,
     /// Data chunks.
     pub parts: SmallVec<[ChunkPart; 4]>,
-    /// P and Q.
+    /// P and Q, as far as their members are there.
     pub parity: SmallVec<[Chunk; 2]>,
 }
 
@@ -46,7 +46,7 @@ impl StepParts {
 pub enum HostCentric {
     /// All data of the rows is written: its bytes cross the network once anyway (D1).
     Whole,
-    /// A chunk that the step touches is missing.
+    /// A chunk that the step writes or reads is missing, or all parity is.
     Degraded,
 }
 
@@ -59,14 +59,15 @@ pub fn choose(step: &Step, shape: Shape, missing: ChunkSet) -> Result<StepParts,
     if step.written == data {
         return Err(HostCentric::Whole);
     }
-    if !missing.is_empty() {
-        return Err(HostCentric::Degraded);
-    }
     let (base, chunks) = match step.routine {
         Routine::Rmw => (Base::Old, step.written),
         Routine::Rcw => (Base::Zero, data),
         Routine::DataOnly | Routine::Recover => return Err(HostCentric::Degraded),
     };
+    // New contents of a missing chunk, and those that parity has to tell of it, are at the host only.
+    if !chunks.and(missing).is_empty() {
+        return Err(HostCentric::Degraded);
+    }
     let part = |chunk| {
         let is_written = step.written.contains(chunk);
         let how = match (step.routine, is_written) {
@@ -76,7 +77,7 @@ pub fn choose(step: &Step, shape: Shape, missing: ChunkSet) -> Result<StepParts,
         };
         ChunkPart { chunk, how, is_written }
     };
-    let parity = shape.parity_set().iter().collect();
+    let parity = shape.parity_set().without(missing).iter().collect();
     Ok(StepParts { rows: step.rows, base, parts: chunks.iter().map(part).collect(), parity })
 }
 
@@ -166,11 +167,36 @@ mod tests {
     }
 
     #[test]
-    fn whole_rows_and_rows_with_a_lost_chunk_are_the_hosts() {
+    fn a_chunk_that_a_step_leaves_alone_may_be_missing() {
+        let cases = [
+            (RAID5, &[2][..], &[P][..]),
+            (RAID6, &[2], &[P, Q]),
+            (RAID6, &[2, 3], &[P, Q]),
+            (RAID6, &[P], &[Q]),
+            (RAID6, &[2, Q], &[P]),
+        ];
+        for (shape, missing, parity) in cases {
+            let (by_targets, by_host) = planned(shape, &[(1, 0, 4096)], missing);
+            let [step] = &by_targets[..] else { panic!("{missing:?}: {by_targets:?}") };
+            assert_eq!((step.base, &step.parity[..]), (Base::Old, parity));
+            assert_eq!(step.parts[..], [ChunkPart { chunk: 1, how: How::Delta, is_written: true }]);
+            assert!(by_host.is_empty());
+        }
+        let most = [(0, 0, 4096), (1, 0, 4096), (2, 0, 4096)];
+        let (by_targets, _) = planned(RAID6, &most, &[P]);
+        assert_eq!((by_targets[0].base, &by_targets[0].parity[..]), (Base::Zero, &[Q][..]));
+    }
+
+    #[test]
+    fn whole_rows_and_rows_that_need_a_lost_chunk_are_the_hosts() {
         let whole: Vec<_> = (0..5).map(|chunk| (chunk, 0, 4096)).collect();
         assert_eq!(planned(RAID5, &whole, &[]), (vec![], vec![Rows { start: 0, end: 4096 }]));
-        assert_eq!(planned(RAID5, &[(1, 0, 4096)], &[2]), (vec![], vec![Rows { start: 0, end: 4096 }]));
-        assert_eq!(planned(RAID5, &[(1, 0, 4096)], &[P]), (vec![], vec![Rows { start: 0, end: 4096 }]));
+        for (shape, missing) in
+            [(RAID5, &[1][..]), (RAID5, &[P]), (RAID6, &[1]), (RAID6, &[1, 2]), (RAID6, &[P, Q])]
+        {
+            let rows = Rows { start: 0, end: 4096 };
+            assert_eq!(planned(shape, &[(1, 0, 4096)], missing), (vec![], vec![rows]), "{missing:?}");
+        }
         let mut most = whole;
         most.push((0, 4096, 8192));
         most.sort_unstable();

@@ -82,6 +82,8 @@ pub struct Members {
     /// Every slot is in sync and no failure is expected, no write is logged, no block is known to be bad, and no member is
     /// being replaced: the write path checks nothing else.
     plain: AtomicBool,
+    /// The same, but that slots may be empty.
+    steady: AtomicBool,
     /// Serialises changes of state.
     changing: Mutex<()>,
     state_changes: AtomicU64,
@@ -143,6 +145,7 @@ impl Members {
             logged: AtomicBool::new(false),
             expected_failures: AtomicUsize::new(0),
             plain: AtomicBool::new(false),
+            steady: AtomicBool::new(false),
             changing: Mutex::new(()),
             state_changes: AtomicU64::new(0),
             metadata: Metadata::new(),
@@ -229,6 +232,12 @@ impl Members {
     /// replaced, and no write is logged first.
     pub(crate) fn plain(&self) -> bool {
         self.plain.load(SeqCst)
+    }
+
+    /// Whether no member is being rebuilt or replaced, no block of any is known to be bad, and no write is logged first: members may
+    /// be missing, and those that are there need no special care.
+    pub(crate) fn is_steady(&self) -> bool {
+        self.steady.load(SeqCst)
     }
 
     /// Sets whether every write is logged first (see [`crate::stripe::redo`]).
@@ -567,7 +576,10 @@ impl Members {
         let bad = self.slots.iter().any(|slot| !slot.bad.lock().is_empty());
         let replaced = self.geometry.slots().any(|slot| self.replacing(slot) != Replacing::No);
         let logs = self.logged.load(SeqCst) || self.expected_failures.load(SeqCst) > 0;
-        self.plain.store(whole && !bad && !replaced && !logs, SeqCst);
+        let rebuilt = self.slots.iter().any(|slot| slot.state.load(SeqCst) == MemberState::Recovering as u8);
+        let is_steady = !rebuilt && !bad && !replaced && !logs;
+        self.steady.store(is_steady, SeqCst);
+        self.plain.store(whole && is_steady, SeqCst);
     }
 
     /// Asks the superblock writer for a round.

@@ -90,12 +90,17 @@ fn explain(status: &ArrayStatus) -> Explanation {
                 )
             };
             if let Some(member) = status.members.iter().filter(|member| member.slot.is_some()).find(away) {
-                let why = match status.redo_log.as_str() {
-                    "in-force" => "it is not in sync: the redo log needs what is written here",
-                    _ => "it is not in sync",
+                let is_rebuilt = member.state == MemberHealth::Recovering;
+                let (writes, why) = match status.redo_log.as_str() {
+                    "unused" if !is_rebuilt => (
+                        "writes of what it held",
+                        "it is missing: parity alone has these, and is made of them here",
+                    ),
+                    "in-force" => (ALL, "it is not in sync: the redo log needs what is written here"),
+                    _ => (ALL, "it is not in sync"),
                 };
                 add(
-                    ALL,
+                    writes,
                     Some(name(member)),
                     why.to_owned(),
                     Some("take it back, or add a device in its place, and wait until that is in sync"),
@@ -194,6 +199,17 @@ mod tests {
             assert!(said.contains(words), "{words}: {said}");
         }
         assert!(!said.contains("nvme://0"), "{said}");
+    }
+
+    #[test]
+    fn without_a_redo_log_a_missing_member_keeps_its_own_writes_here_alone() {
+        let lost = MemberStatus { state: MemberHealth::Missing, path: None, ..member(3, None) };
+        let members = vec![member(0, Some(0)), member(1, Some(0)), member(2, Some(0)), lost];
+        let unlogged = ArrayStatus { redo_log: "unused".to_owned(), ..status("peer", members.clone()) };
+        let said = lines(&explain(&unlogged)).join("\n");
+        assert!(said.contains("writes of what it held, at this host: a missing member"), "{said}");
+        let logged = ArrayStatus { redo_log: "in-force".to_owned(), ..status("peer", members) };
+        assert!(lines(&explain(&logged)).join("\n").contains("the redo log needs"));
     }
 
     #[test]

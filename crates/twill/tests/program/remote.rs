@@ -452,6 +452,45 @@ fn targets_make_parity_among_themselves_and_a_killed_one_costs_no_error() {
     server.stop();
 }
 
+/// Without a redo log targets make parity also while a member is missing, but of what that member held.
+#[test]
+fn with_a_member_missing_and_no_redo_log_targets_go_on_making_parity() {
+    let world = World::new();
+    let targets: Vec<Target<'_>> =
+        ["a", "b", "c", "d"].iter().map(|file| Target::start(&world, &[file])).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    create(&world, &members);
+    let server = world.serve(&["--fabric", "peer", "--no-redo-log"], &members);
+    server.wait_for("attached targets", |status| {
+        (0..4).all(|slot| remote(status, slot)["unreached_targets"] == 0)
+    });
+    server.twill(&["fail", &members[1]]).succeeds();
+    let mut client = world.client();
+    let (before, sent_before, received_before) = traffic(&server);
+    let block = |version: u8, at: u64| vec![version ^ (at as u8).wrapping_mul(59); BLOCK];
+    let places = || (0..200u64).map(|at| at * 37 % 4096 * BLOCK as u64);
+    for at in places() {
+        assert_eq!(client.write(at, &block(2, at), 0).unwrap(), 0);
+    }
+    let (after, sent, received) = traffic(&server);
+    let steps = after["peer_steps"].as_u64().unwrap() - before["peer_steps"].as_u64().unwrap();
+    // A quarter of the writes have their parity there, and a quarter are of that member's chunks.
+    assert!((60..140).contains(&steps), "{steps} of 200: {after:#}");
+    let written = 200 * BLOCK as u64;
+    assert!(sent - sent_before < written * 11 / 10, "{sent} {sent_before}");
+    // Of four members two are read where the missing one is written, and nothing else is.
+    assert!(received - received_before < written * 7 / 10, "{received} {received_before}");
+    for at in places() {
+        assert_eq!(client.read(at, BLOCK as u32).unwrap().unwrap(), block(2, at), "at {at}");
+    }
+    server.twill(&["re-add", &members[1]]).succeeds();
+    server.wait_for("all members", |status| status["members"][1]["state"] == "in-sync");
+    let check = server.twill(&["check", "--json"]).succeeds().json();
+    assert_eq!(check["report"]["mismatch_sectors"], 0, "{check:#}");
+    drop(client);
+    server.stop();
+}
+
 #[test]
 fn a_check_and_a_rebuild_among_targets_leave_the_hosts_network_alone() {
     let world = World::new();

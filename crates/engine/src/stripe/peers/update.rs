@@ -30,8 +30,10 @@ pub(in crate::stripe) async fn update_by_peers<D: Device>(
     watch: impl Watch,
 ) -> Option<Result<(), VolumeError>> {
     let shared = owned.shared();
-    // Degraded writes need their contents at the host, for the redo log; parity in doubt is made from all data there.
-    if !shared.members.plain() || !shared.consistency.is_plain(owned.stripe()) {
+    // The redo log needs contents at the host, and targets know of no bad blocks and no member that is rebuilt. Parity in doubt is
+    // made from all data, at the host.
+    let may_be_degraded = !shared.redo.is_used() && shared.members.is_steady();
+    if !(shared.members.plain() || may_be_degraded) || !shared.consistency.is_plain(owned.stripe()) {
         return None;
     }
     let plan = plan_write(owned, Method::Best, union, &Image::default()).ok()?;
