@@ -1,8 +1,12 @@
 //! Which of several targets puts a lost chunk together (dRAID 6.2).
 //!
 //! It receives a part of each other one, and its link may be slower than theirs, or busy with other work. Targets report no figures
-//! of their links: a link knows its own rate, and not that of the network behind it. So their host measures what it gets: bytes in
-//! a time, by what was under way at that target. The next chunk goes where it is expected first.
+//! of their links: a link knows its own rate, and not that of the network behind it. So their host measures what it gets: the time
+//! of a chunk at a target that had no other. The next chunk goes where it is expected first.
+//!
+//! What a target with many chunks sends in a time is more, since their parts come side by side, and is no measure: chunks that
+//! others put together wait for that target's parts, whose orders its busy link has to receive. Each would take as long anywhere as
+//! all those before it at the busy target, which would look fastest and keep them all.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -29,7 +33,7 @@ pub struct ReducerChoice {
 struct Peer {
     /// Bytes of chunks that it is putting together.
     under_way: AtomicU64,
-    /// Mean of bytes a second; 0 until it has put one together.
+    /// Mean of bytes a second, of chunks that were alone there; 0 until it has put one together.
     rate: AtomicU64,
     measured_ns: AtomicU64,
 }
@@ -107,7 +111,13 @@ impl UnderWay<'_> {
             .unwrap_or(u64::MAX)
             .max(1);
         let old = self.peer.rate.load(Relaxed);
-        let mean = if old == 0 { new } else { old - old / WEIGHT + new / WEIGHT };
+        // One that had others before it tells of a target that has become slower, and of none that is faster.
+        let tells = self.queued == self.bytes || new < old;
+        let mean = match old {
+            0 => new,
+            old if tells => old - old / WEIGHT + new / WEIGHT,
+            old => old,
+        };
         self.peer.rate.store(mean.max(1), Relaxed);
         self.peer.measured_ns.store(now_ns, Relaxed);
     }
@@ -125,6 +135,7 @@ mod tests {
 
     const CHUNK: u64 = 64 << 10;
     const MS: u64 = 1_000_000;
+    const LONG_NS: u64 = 2 * STALE_NS;
 
     /// How often each of three targets puts one of many chunks together, each chunk after the one before. Rates in bytes a microsecond.
     fn shares(rates: [u64; 3], chunks: usize) -> [usize; 3] {
@@ -179,6 +190,24 @@ mod tests {
         assert_eq!(choice.pick(&[1], CHUNK, STALE_NS + 2 * MS), 0, "there is no other");
         choice.begin(0, CHUNK, 3 * STALE_NS).ended(true, 3 * STALE_NS + MS);
         assert_eq!(choice.pick(&[0, 1], CHUNK, 3 * STALE_NS + MS), 1);
+    }
+
+    /// What comes of many chunks in a time does not make a target fast, and that of one chunk does; either makes it slow.
+    #[test]
+    fn a_target_is_as_fast_as_with_one_chunk() {
+        let choice = ReducerChoice::default();
+        let rate = || choice.peers[0].rate.load(Relaxed);
+        choice.begin(0, CHUNK, LONG_NS).ended(true, LONG_NS + 4 * MS);
+        let alone = rate();
+        let several: Vec<_> = (0..4).map(|_| choice.begin(0, CHUNK, LONG_NS)).collect();
+        several.into_iter().rev().for_each(|one| one.ended(true, LONG_NS + 4 * MS));
+        assert_eq!(rate(), alone, "four side by side, as fast as one");
+        let several: Vec<_> = (0..4).map(|_| choice.begin(0, CHUNK, LONG_NS)).collect();
+        several.into_iter().for_each(|one| one.ended(true, LONG_NS + 100 * MS));
+        assert!(rate() < alone);
+        let slow = rate();
+        choice.begin(0, CHUNK, LONG_NS).ended(true, LONG_NS + MS);
+        assert!(rate() > slow);
     }
 
     #[test]
