@@ -134,8 +134,23 @@ enum Experiment {
     Adaptive(AdaptiveArguments),
     /// Writes to zoned arrays in virtual time, beside what the drives' times alone allow: ZapRAID's experiments 1, 3, 4, 6 and 7.
     Zoned(ZonedArguments),
+    /// The dRAID paper's figures at its own scale, in virtual time: parity at the host and at the targets, beside its claims.
+    Draid(DraidArguments),
     /// What reclaim of a zoned array costs, in virtual time: write amplification by policy, and the latency of writes meanwhile.
     Reclaim(ReclaimArguments),
+}
+
+#[derive(Args)]
+struct DraidArguments {
+    /// Only these, such as fig10,fig15.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Threads; as many as there are cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Print all figures as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -192,6 +207,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Experiment(Experiment::Zoned(zoned))) => return print_zoned(zoned),
         Some(Command::Experiment(Experiment::Reclaim(reclaim))) => return print_reclaim(reclaim),
+        Some(Command::Experiment(Experiment::Draid(draid))) => return print_draid(draid),
         None => {}
     }
     if let Some(Only::Acts) = arguments.only {
@@ -215,7 +231,6 @@ fn main() -> ExitCode {
         tail,
     };
     let only = arguments.only.and_then(Only::kind);
-    let cores = || std::thread::available_parallelism().map_or(1, Into::into);
     let campaign = Campaign {
         kinds: only.as_ref().map_or(&Kind::ALL, std::slice::from_ref),
         start: arguments.seed.unwrap_or(arguments.start),
@@ -272,7 +287,6 @@ fn try_acts(arguments: &Arguments) -> ExitCode {
             }
         };
     }
-    let cores = || std::thread::available_parallelism().map_or(1, Into::into);
     let ended =
         acts::run_all(&plans, arguments.threads.unwrap_or_else(cores).max(1), &|line| println!("{line}"));
     match ended {
@@ -302,6 +316,42 @@ fn print_reclaim(arguments: &ReclaimArguments) -> ExitCode {
         println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
     }
     ExitCode::SUCCESS
+}
+
+/// Fails if a claim does not hold.
+fn print_draid(arguments: &DraidArguments) -> ExitCode {
+    use sim::experiment::draid;
+    let is_chosen = |experiment: &&draid::Experiment| {
+        arguments.only.is_empty() || arguments.only.iter().any(|only| only == experiment.name)
+    };
+    let (mut all, mut failed) = (Vec::new(), 0);
+    for experiment in draid::ALL.iter().filter(is_chosen) {
+        let rows = experiment.run(arguments.threads.unwrap_or_else(cores), &|_| {});
+        if !arguments.json {
+            println!("\nFigures {}: {}\n{}", experiment.figures, experiment.title, draid::heading());
+            rows.iter().for_each(|row| println!("{}", row.words()));
+            for claim in experiment.claims {
+                let Some(here) = claim.here(&rows) else { continue };
+                failed += u32::from(here.verdict == draid::Verdict::Not);
+                println!("{}. The paper: {}. Here: {}", here.verdict.words(), claim.paper, here.words);
+            }
+        }
+        all.extend(rows);
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&all).expect("figures are plain data"));
+    }
+    if all.is_empty() {
+        eprintln!(
+            "none of these; there are {}",
+            draid::ALL.iter().map(|one| one.name).collect::<Vec<_>>().join(", ")
+        );
+    }
+    if failed == 0 && !all.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
 }
 
 /// Fails if a point reaches less than it has to.

@@ -6,15 +6,12 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceInfo};
-use engine::members::load::Clock;
 
-use crate::agenda::{Agenda, Kind};
 use crate::random::Random;
+use crate::timeline::Timeline;
 use crate::world::{Filler, Pending, pending};
 use layout::units::DeviceOffset;
 
@@ -28,43 +25,6 @@ pub(super) const WRITE_NS: u64 = 20_000;
 const PAUSE_EVERY_NS: u64 = 60_000_000;
 /// A pause takes from half of this to one and a half.
 const PAUSE_NS: u64 = 4_000_000;
-
-/// Virtual time, and what happens when.
-pub(super) struct Timeline {
-    pub(super) now: Arc<Now>,
-    agenda: Agenda,
-}
-
-/// The present as the engine sees it.
-#[derive(Default)]
-pub(super) struct Now(AtomicU64);
-
-impl Clock for Now {
-    fn now_ns(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
-impl Timeline {
-    pub(super) fn new() -> Rc<Self> {
-        Rc::new(Timeline { now: Arc::default(), agenda: Agenda::default() })
-    }
-
-    pub(super) fn now_ns(&self) -> u64 {
-        self.now.now_ns()
-    }
-
-    pub(super) fn after(&self, ns: u64, action: impl FnOnce() + 'static) {
-        self.agenda.add(self.now_ns() + ns, Kind::Work, action);
-    }
-
-    /// Goes to the next moment and hands out what happens then.
-    pub(super) fn next(&self) -> Option<Box<dyn FnOnce()>> {
-        let due = self.agenda.next()?;
-        self.now.0.store(due.at, Relaxed);
-        Some(due.action)
-    }
-}
 
 /// What troubles a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! on any machine. What came out is in `docs/adaptive.md`.
 
 mod conditions;
+pub mod draid;
 mod member;
 mod traffic;
 pub mod zoned;

@@ -17,8 +17,9 @@ use engine::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 
 use super::conditions::{Policy, Troubles, Writes};
-use super::member::{Member, READ_NS, TimedDevice, Timeline, Trouble, WIDTH, WRITE_NS, exponential};
+use super::member::{Member, READ_NS, TimedDevice, Trouble, WIDTH, WRITE_NS, exponential};
 use crate::random::Random;
+use crate::timeline::Timeline;
 use layout::units::DeviceOffset;
 
 const MEMBERS: u32 = 6;

@@ -22,8 +22,8 @@ use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
 
 use super::drive::TimedZones;
 use super::point::{MIX_KIB_MAX, Mode, Point, Sizes, Speed};
-use crate::experiment::member::Timeline;
 use crate::random::Random;
+use crate::timeline::Timeline;
 use crate::world::pending;
 
 const BLOCK: u64 = 4096;

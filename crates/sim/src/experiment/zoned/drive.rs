@@ -16,7 +16,7 @@ use engine::zone_device::states::ZoneStates;
 use engine::zone_device::timing::{DriveModel, DriveTiming, Timed};
 use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 
-use crate::experiment::member::Timeline;
+use crate::timeline::Timeline;
 use crate::world::{Filler, Pending, pending};
 use layout::units::DeviceOffset;
 

@@ -19,9 +19,9 @@ use serde::Serialize;
 
 use super::array::{serve_new, zoned_info};
 use super::drive::TimedZones;
-use crate::experiment::member::Timeline;
 use crate::experiment::quantile_us;
 use crate::random::Random;
+use crate::timeline::Timeline;
 
 const BLOCK: u64 = 4096;
 const MEMBERS: u8 = 4;
