@@ -37,6 +37,9 @@ struct Reason {
 
 const ALL: &str = "all writes";
 
+/// With less than this of a target's memory no order of 4 KiB is sent there.
+const CREDIT_BYTES_MIN: u64 = 4 * 4096;
+
 /// Explains a served array.
 ///
 /// # Errors
@@ -137,6 +140,10 @@ fn of_member(member: &MemberStatus) -> Option<(String, Option<&'static str>)> {
             let help = "another vendor's targets take no orders; one of Twill's has to list this host with --allow, not --peer-allow";
             Some(("its target takes no orders, or is not attached yet".to_owned(), Some(help)))
         }
+        Some(0) if remote.credit_bytes.is_some_and(|given| given < CREDIT_BYTES_MIN) => {
+            let help = "start it with a larger --peer-memory";
+            Some(("its target gives too little memory".to_owned(), Some(help)))
+        }
         Some(0) => None,
         Some(count) => {
             let help = "its --peer-allow has to name the other targets, theirs this one, and its address has to be reachable from them";
@@ -194,6 +201,17 @@ mod tests {
             assert!(said.contains(words), "{words}: {said}");
         }
         assert!(!said.contains("nvme://0"), "{said}");
+    }
+
+    #[test]
+    fn a_target_without_memory_is_named() {
+        let mut members = vec![member(0, Some(0)), member(1, Some(0))];
+        for (member, given) in members.iter_mut().zip([128 << 20, 4096]) {
+            member.remote.as_mut().expect("it has one").credit_bytes = Some(given);
+        }
+        let said = lines(&explain(&status("peer", members))).join("\n");
+        assert!(said.contains("nvme://1: its target gives too little memory"), "{said}");
+        assert!(said.contains("--peer-memory") && !said.contains("nvme://0"), "{said}");
     }
 
     #[test]
