@@ -12,7 +12,7 @@ use nvme_tcp::status::Status;
 use nvme_tcp::vendor::{self, Blocks, ContributeHow, OrderKind, ReduceBase, SettleAction};
 
 /// What each status says of an order, a contribution or a question.
-const ENDINGS: [(Status, Ending); 12] = [
+const ENDINGS: [(Status, Ending); 13] = [
     (Status::SUCCESS, Ending::Done),
     (Status::UNRECOVERED_READ, Ending::ReadFailed),
     (Status::WRITE_FAULT, Ending::WriteFailed),
@@ -24,6 +24,7 @@ const ENDINGS: [(Status, Ending); 12] = [
     (Status::TIME_OVER, Ending::TimeOver),
     (Status::DELTA_GONE, Ending::DeltaGone),
     (Status::NEVER_SEEN, Ending::NeverSeen),
+    (Status::NO_CREDIT, Ending::NoCredit),
     (Status::INVALID_FIELD, Ending::Invalid),
 ];
 
@@ -229,6 +230,7 @@ mod tests {
             (Status::CONTRIBUTION_REFUSED, Ending::ContributionRefused),
             (Status::NO_ATTACH, Ending::PeerUnreachable),
             (Status::OPERATION_DENIED, Ending::PeerUnreachable),
+            (Status::NO_CREDIT, Ending::PeerUnreachable),
             (Status::INTERNAL_ERROR, Ending::PeerUnreachable),
         ] {
             assert_eq!(ending_of_contribution(said), meant, "{said}");

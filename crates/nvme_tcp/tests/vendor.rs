@@ -585,6 +585,7 @@ mod attach {
             key: 0x0807_0605_0403_0201,
             array: *b"0123456789abcdef",
             op_limit_ms: 0x0403_0201,
+            credit_bytes: 0x1817_1615_1413_1211,
             members: (0..members).map(member).collect(),
         }
     }
@@ -598,7 +599,8 @@ mod attach {
             assert_eq!(AttachRecord::parse(&bytes), Ok(record));
         }
         assert_eq!(record(32, 0).encode().len(), ATTACH_BYTES_MAX);
-        let extreme = AttachRecord { key: u64::MAX, op_limit_ms: u32::MAX, ..record(0, 0) };
+        let extreme =
+            AttachRecord { key: u64::MAX, op_limit_ms: u32::MAX, credit_bytes: u64::MAX, ..record(0, 0) };
         assert_eq!(AttachRecord::parse(&extreme.encode()), Ok(extreme));
         assert!(!format!("{:?}", record(2, 0)).contains("[1, 1"), "tickets are not shown");
     }
@@ -610,7 +612,9 @@ mod attach {
         assert_eq!(bytes[16..24], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(bytes[24..40], *b"0123456789abcdef");
         assert_eq!(bytes[40..44], [1, 2, 3, 4]);
-        assert_eq!(bytes[44..64], [0; 20]);
+        assert_eq!(bytes[44..48], [0; 4]);
+        assert_eq!(bytes[48..56], [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
+        assert_eq!(bytes[56..64], [0; 8]);
         // The second member, then the entries.
         let second = &bytes[128..192];
         assert_eq!(second[..8], [2, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff]);

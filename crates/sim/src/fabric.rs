@@ -7,6 +7,8 @@
 //!   and does not take the order any more, and knows the attach by another key a while later.
 //! - A contribution, or its answer, is lost with the connection between two targets.
 //! - Some members are other vendors' and take no orders.
+//! - Some targets have little memory, so that hosts make some parity themselves. None ever refuses for want of it (F-I10): a host takes
+//!   no more than it was given, whatever is late.
 //! - Targets are lost with the host at a power cut: their memory is gone, their devices are as after any cut.
 
 use std::cell::{Cell, RefCell};
@@ -18,6 +20,7 @@ use std::sync::Arc;
 
 use engine::buffer::{Gather, Pool};
 use engine::device::{Answered, Answering, DeviceError, DeviceErrorKind, NoAnswer, PeerMember, Place};
+use engine::fabric::credit::CREDIT_BYTES;
 use engine::fabric::effect::{Effect, Effects, Input};
 use engine::fabric::epochs::{EpochStamp, Epochs};
 use engine::fabric::host::Attach;
@@ -49,6 +52,8 @@ pub(crate) struct FabricPlan {
     pub(crate) is_auto: bool,
     /// A lost connection is made anew, and the attach with it.
     pub(crate) attaches_anew: bool,
+    /// Bytes of memory that each target gives.
+    pub(crate) credit: u64,
     /// Something goes wrong at a message that is chosen ([`crate::grid::messages`]).
     pub(crate) fails_once: bool,
 }
@@ -62,11 +67,18 @@ impl FabricPlan {
             delay: random.pick(&[2, 10, 60]),
             is_auto: false,
             attaches_anew: false,
+            credit: CREDIT_BYTES,
             fails_once: false,
         };
         // No draw of its own: seeds that are kept stay what they were.
         plan.is_auto = plan.order_lost_one_in == 40 && plan.delay > 2;
         plan.attaches_anew = plan.order_lost_one_in > 0 && plan.delay == 10;
+        // For a few orders of a block, or of several.
+        plan.credit = match (plan.contribution_lost_one_in, plan.delay) {
+            (40, 2) => 24 << 10,
+            (40, 60) | (10, 10) => 96 << 10,
+            _ => CREDIT_BYTES,
+        };
         plan
     }
 }
@@ -143,11 +155,12 @@ impl Fabric {
             let index = PeerIndex::try_from(disk.number).ok().filter(|index| usize::from(*index) < PEERS_MAX);
             let node = index.filter(|_| !is_foreign).map(|index| {
                 fabric.attach.set_reaches(index, everyone);
+                fabric.attach.set_given(index, plan.credit);
                 let node = Rc::new(Node {
                     fabric: Rc::clone(&fabric),
                     index,
                     disk: Rc::downgrade(disk),
-                    attaches: RefCell::new(vec![Target::new(index, Pool::new(1 << 20))]),
+                    attaches: RefCell::new(vec![Target::new(index, plan.credit, Pool::new(1 << 20))]),
                     known_at: Cell::new(0),
                     writing: Cell::new(0),
                 });
@@ -280,7 +293,7 @@ impl Node {
     /// of the new one.
     fn attach_anew(self: &Rc<Self>) {
         self.end_ops();
-        self.attaches.borrow_mut().push(Target::new(self.index, Pool::new(1 << 20)));
+        self.attaches.borrow_mut().push(Target::new(self.index, self.fabric.plan.credit, Pool::new(1 << 20)));
         let fabric = &self.fabric;
         self.known_at.set(fabric.world.now() + fabric.world.random().between(1, 20 * fabric.plan.delay));
     }
@@ -369,8 +382,17 @@ impl Node {
 
     fn handle(self: &Rc<Self>, key: u64, input: Input<Token>) {
         let mut effects = Effects::new();
-        self.attaches.borrow_mut()[key as usize].handle(input, &mut effects);
+        let credit = {
+            let target = &mut self.attaches.borrow_mut()[key as usize];
+            target.handle(input, &mut effects);
+            target.credit()
+        };
+        assert!(credit.taken() <= credit.given(), "F-I10: a target gives what it has not: {credit:?}");
         for effect in effects {
+            if let Effect::Answer { answer, .. } = &effect {
+                let own = self.index;
+                assert!(answer.ending != Ending::NoCredit, "F-I10: target {own} has no memory: {credit:?}");
+            }
             self.carry_out(key, effect);
         }
     }

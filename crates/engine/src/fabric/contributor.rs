@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::credit::{contribution_bytes, product_bytes};
 use super::effect::{Effect, Effects};
 use super::order::{Answer, Contribution, Destination, Ending, How, Outcome, PeerIndex, Settle, Stamp};
 use crate::buffer::{Buffer, Gather, Pool, Slice};
@@ -216,8 +217,23 @@ impl<T> Contributor<T> {
         Some((self.order.rows.clone(), times(delta, destination.coefficient, pool)))
     }
 
+    /// Bytes that [`Self::again`] takes on the way.
+    pub fn again_bytes(&self, to: PeerIndex) -> u64 {
+        let destination = self.order.to.iter().find(|destination| destination.peer == to);
+        destination.map_or(0, |to| product_bytes(to.coefficient, &self.order.rows))
+    }
+
     pub fn is_final(&self) -> bool {
         self.stage == Stage::Final && !self.is_writing
+    }
+
+    /// What it takes of the credit of its host: when it is final, what it keeps.
+    pub fn bytes(&self) -> u64 {
+        let Contribute { rows, to, new, .. } = &self.order;
+        match self.is_final() {
+            true => self.delta.as_ref().map_or(0, |delta| delta.len() as u64),
+            false => contribution_bytes(new.len() as u64, rows, to),
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The host's part: numbers for ops, and what the answers of an op's participants mean.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
 
+use super::credit::{Costs, Credit, Credits, order_bytes_max};
 use super::order::{Answer, Base, Ending, Op, PEERS_MAX, PeerIndex, Stamp};
 use super::reducer_choice::ReducerChoice;
 
@@ -13,11 +15,15 @@ use super::reducer_choice::ReducerChoice;
 /// at the targets; beyond this many stripes are written host-centric until it has ended.
 pub const OPS_WINDOW: u64 = 1024;
 
+/// Further numbers for what is sent again, which an op that is stuck must not keep from being mended.
+pub const MENDING_WINDOW: u64 = 1024;
+
 /// Most ops at a time: as many commands as a queue between two targets has. A contribution that waits for a sum keeps its command,
-/// and two full queues would wait for each other (F-I10).
+/// and two full queues would wait for each other (F-I10). What is sent again does not wait for sums, and has no part in this.
 pub const OPS_OPEN_MAX: usize = 120;
 
 const _: () = assert!((OPS_OPEN_MAX as u64) < OPS_WINDOW);
+const _: () = assert!(OPS_WINDOW + MENDING_WINDOW <= u16::MAX as u64);
 
 /// The time that a host has an array's targets work together, from one attach to the next.
 #[derive(Debug)]
@@ -27,6 +33,8 @@ pub struct Attach {
     ops: Mutex<Ops>,
     /// Which peers each one reaches, as sets.
     reaches: [AtomicU32; PEERS_MAX],
+    /// Bytes that each one gives, as `ops` has it: for those that only want to know whether to begin at all.
+    given: [AtomicU64; PEERS_MAX],
     /// How fast each puts lost chunks together.
     pub reducers: ReducerChoice,
 }
@@ -34,29 +42,62 @@ pub struct Attach {
 #[derive(Debug)]
 struct Ops {
     next: u64,
+    /// Numbers of open ops, those under which parts are sent again, too.
     open: BTreeSet<u64>,
+    open_ops: usize,
+    credits: Credits,
+    /// By the last number of an op. What an op has taken is had back when that is retired at all targets: when no lower one is open.
+    taken: BTreeMap<u64, Costs>,
 }
 
 impl Attach {
     /// An attach for which no target has yet reported a connection to a peer.
     #[must_use]
     pub fn new(serial: u64) -> Self {
-        let reaches = std::array::from_fn(|_| AtomicU32::new(0));
-        let ops = Mutex::new(Ops { next: 1, open: BTreeSet::new() });
-        Attach { serial, ops, reaches, reducers: ReducerChoice::default() }
+        let ops = Ops {
+            next: 1,
+            open: BTreeSet::new(),
+            open_ops: 0,
+            credits: Credits::default(),
+            taken: BTreeMap::new(),
+        };
+        Attach {
+            serial,
+            ops: Mutex::new(ops),
+            reaches: std::array::from_fn(|_| AtomicU32::new(0)),
+            given: std::array::from_fn(|_| AtomicU64::new(0)),
+            reducers: ReducerChoice::default(),
+        }
     }
 
-    /// Begins an op. None: too many are open.
-    pub fn begin(self: &Arc<Self>) -> Option<OpenOp> {
+    /// Begins an op that takes so much at its participants. None: too many are open, or a participant's target has not as much memory
+    /// left for this host. Nobody waits for it: whoever owns a stripe has another way to write it.
+    pub fn begin(self: &Arc<Self>, costs: Costs) -> Option<OpenOp> {
         let mut ops = self.ops.lock();
-        let op = ops.next;
-        let lowest = ops.open.first().copied().unwrap_or(op);
-        if op - lowest >= OPS_WINDOW || ops.open.len() >= OPS_OPEN_MAX {
+        if ops.open_ops >= OPS_OPEN_MAX || !ops.has_number(OPS_WINDOW) || !ops.credits.take(&costs) {
             return None;
         }
-        ops.next += 1;
-        ops.open.insert(op);
-        Some(OpenOp { attach: Arc::clone(self), stamp: Stamp { op: Op(op), lowest: Op(lowest) } })
+        let stamp = ops.number();
+        ops.taken.insert(stamp.op.0, costs);
+        ops.open_ops += 1;
+        Some(OpenOp { attach: Arc::clone(self), numbers: smallvec![stamp.op.0], stamp })
+    }
+
+    /// Records how many bytes a peer's target gives.
+    pub fn set_given(&self, peer: PeerIndex, bytes: u64) {
+        self.ops.lock().credits.set_given(peer, bytes);
+        self.given[usize::from(peer)].store(bytes, Ordering::Release);
+    }
+
+    /// What a peer's target gives, and what of it is taken.
+    #[must_use]
+    pub fn credit(&self, peer: PeerIndex) -> Credit {
+        self.ops.lock().credits.of(peer)
+    }
+
+    /// Most bytes of an order's rows for which a peer's target gives enough.
+    pub fn order_bytes_max(&self, peer: PeerIndex) -> u64 {
+        order_bytes_max(self.given[usize::from(peer)].load(Ordering::Acquire))
     }
 
     /// Records which other peers a peer reports that it reaches.
@@ -70,11 +111,42 @@ impl Attach {
     }
 }
 
+impl Ops {
+    fn lowest(&self) -> u64 {
+        self.open.first().copied().unwrap_or(self.next)
+    }
+
+    fn has_number(&self, window: u64) -> bool {
+        self.next - self.lowest() < window
+    }
+
+    fn number(&mut self) -> Stamp {
+        let (op, lowest) = (self.next, self.lowest());
+        self.next += 1;
+        self.open.insert(op);
+        Stamp { op: Op(op), lowest: Op(lowest) }
+    }
+
+    /// Has back what ops below the lowest that is open have taken: the next message to each target says that they are retired, before
+    /// it brings anything.
+    fn give_back(&mut self) {
+        let lowest = self.lowest();
+        while let Some(entry) = self.taken.first_entry()
+            && *entry.key() < lowest
+        {
+            let costs = entry.remove();
+            self.credits.give_back(&costs);
+        }
+    }
+}
+
 /// An op that is not retired. F-I3: it is retired when this is dropped, after all its participants are final and what they left
 /// behind is mended.
 #[derive(Debug)]
 pub struct OpenOp {
     attach: Arc<Attach>,
+    /// All its numbers, the last one last.
+    numbers: SmallVec<[u64; 1]>,
     stamp: Stamp,
 }
 
@@ -84,11 +156,30 @@ impl OpenOp {
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
+
+    /// Parts of it are sent again, under a new number. They take nothing that it has not taken already: all participants are final
+    /// (F-I4), and what they keep was in its count. False: an older op has been stuck for too long.
+    pub fn send_again(&mut self) -> bool {
+        let mut ops = self.attach.ops.lock();
+        if !ops.has_number(OPS_WINDOW + MENDING_WINDOW) {
+            return false;
+        }
+        let costs = ops.taken.remove(&self.stamp.op.0).expect("an open op has its credit");
+        self.stamp = ops.number();
+        ops.taken.insert(self.stamp.op.0, costs);
+        self.numbers.push(self.stamp.op.0);
+        true
+    }
 }
 
 impl Drop for OpenOp {
     fn drop(&mut self) {
-        self.attach.ops.lock().open.remove(&self.stamp.op.0);
+        let mut ops = self.attach.ops.lock();
+        for number in &self.numbers {
+            ops.open.remove(number);
+        }
+        ops.open_ops -= 1;
+        ops.give_back();
     }
 }
 
@@ -198,23 +289,62 @@ mod tests {
     use super::*;
     use crate::fabric::order::Outcome;
 
+    /// Ops that take nothing.
+    fn begin(attach: &Arc<Attach>) -> Option<OpenOp> {
+        attach.begin(Costs::new())
+    }
+
     #[test]
     fn ops_grow_and_the_window_ends_at_the_lowest_that_is_open() {
         let attach = Arc::new(Attach::new(1));
-        let first = attach.begin().expect("the first");
-        let stamps: Vec<Stamp> = (0..3).map(|_| attach.begin().expect("room").stamp()).collect();
+        let mut first = begin(&attach).expect("the first");
+        let stamps: Vec<Stamp> = (0..3).map(|_| begin(&attach).expect("room").stamp()).collect();
         assert!(stamps.iter().all(|stamp| stamp.lowest == first.stamp().op && stamp.op > stamp.lowest));
-        let mut last = first.stamp().op;
-        while let Some(op) = attach.begin() {
+        let (lowest, mut last) = (first.stamp().op, first.stamp().op);
+        while let Some(op) = begin(&attach) {
             assert!(op.stamp().op > last);
             last = op.stamp().op;
         }
-        assert_eq!(last.0 - first.stamp().op.0, OPS_WINDOW - 1);
+        assert_eq!(last.0 - lowest.0, OPS_WINDOW - 1);
+        // What is sent again has numbers of its own.
+        let mut again = 0;
+        while first.send_again() {
+            assert!(first.stamp().op > last && first.stamp().lowest == lowest);
+            last = first.stamp().op;
+            again += 1;
+        }
+        assert_eq!(again, MENDING_WINDOW);
         drop(first);
-        let next = attach.begin().expect("the window is open again").stamp();
+        let next = begin(&attach).expect("the window is open again").stamp();
         assert_eq!((next.op.0, next.lowest), (last.0 + 1, next.op));
-        let open: Vec<OpenOp> = std::iter::from_fn(|| attach.begin()).collect();
+        let open: Vec<OpenOp> = std::iter::from_fn(|| begin(&attach)).collect();
         assert_eq!(open.len(), OPS_OPEN_MAX);
+    }
+
+    #[test]
+    fn credit_is_had_back_when_an_op_is_retired_and_not_when_it_has_ended() {
+        let attach = Arc::new(Attach::new(1));
+        let begin = |bytes| attach.begin(smallvec![(3, bytes)]);
+        assert!(begin(1).is_none(), "a target that has not told gives nothing");
+        attach.set_given(3, 100);
+        assert_eq!(attach.order_bytes_max(3), 25);
+        let mut stuck = begin(10).expect("room");
+        let other = begin(60).expect("room");
+        assert!(begin(31).is_none());
+        drop(other);
+        assert!(begin(31).is_none(), "its target has not heard that it is retired");
+        assert!(stuck.send_again(), "mending takes nothing");
+        assert_eq!(attach.credit(3).taken(), 70);
+        let later = begin(30).expect("what is left");
+        drop(stuck);
+        // All numbers of both are below the one that is open.
+        assert_eq!(attach.credit(3).taken(), 30);
+        let last = begin(70).expect("all there is");
+        assert!(begin(1).is_none());
+        drop(last);
+        assert_eq!(attach.credit(3).taken(), 100, "a lower one is open");
+        drop(later);
+        assert_eq!(attach.credit(3).taken(), 0);
     }
 
     #[test]

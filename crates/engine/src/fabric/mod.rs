@@ -13,11 +13,13 @@
 //!   answered, and not before.
 //! - F-I3: The numbers of ops only grow. An op that is retired or aborted has no effect any more.
 //! - F-I4: A host tries nothing again before every participant is final: it answered, was settled, or has failed as a member.
+//! - F-I10: No message waits for memory that depends on another message: a host has credit for all that its orders take.
 //! - F-I14: A ledger is used only if it is complete: every change of the data area is in it until its stripe is consistent.
 //! - F-I16: A target never knows geometry.
 
 pub mod choose;
 mod contributor;
+pub mod credit;
 pub mod effect;
 pub mod epochs;
 pub mod host;

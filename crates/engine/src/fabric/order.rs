@@ -157,6 +157,8 @@ pub enum Ending {
     DeltaGone,
     /// The target has never seen the op; it will refuse it from now on.
     NeverSeen,
+    /// It takes more memory than the host was given: a bug of the host.
+    NoCredit,
     /// The order makes no sense.
     Invalid,
 }

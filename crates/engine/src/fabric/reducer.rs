@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::credit::reduction_bytes;
 use super::effect::{Effect, Effects};
 use super::order::{Answer, Base, Contribution, Ending, Op, Outcome, PEERS_MAX, Settle, Sink};
 use crate::buffer::{Buffer, Gather, Pool};
@@ -253,6 +254,26 @@ impl<T> Reducer<T> {
     pub fn is_final(&self) -> bool {
         matches!(self.stage, Stage::Final(_))
     }
+
+    /// Only contributions have come so far.
+    pub fn awaits_order(&self) -> bool {
+        self.order.is_none() && !self.is_final()
+    }
+
+    /// What it takes of the credit of its host.
+    pub fn bytes(&self) -> u64 {
+        match &self.order {
+            _ if self.is_final() => 0,
+            Some(order) => reduction_bytes(order.base, &order.rows, order.sink),
+            None => self.sum.bytes(),
+        }
+    }
+
+    /// What it would take with a contribution of these rows.
+    pub fn bytes_with(&self, rows: &Range<u64>) -> u64 {
+        let span = self.sum.span_with(rows);
+        if self.is_final() || self.order.is_some() || span > SPAN_BYTES_MAX { self.bytes() } else { span }
+    }
 }
 
 fn answer<T>(token: T, answer: Answer, effects: &mut Effects<T>) {
@@ -267,8 +288,12 @@ struct Sum {
 }
 
 impl Sum {
+    fn bytes(&self) -> u64 {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64)
+    }
+
     fn rows(&self) -> Range<u64> {
-        self.start..self.start + self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64)
+        self.start..self.start + self.bytes()
     }
 
     fn span_with(&self, rows: &Range<u64>) -> u64 {

@@ -89,13 +89,24 @@ struct Faults {
 }
 
 impl World {
-    fn new(data: usize, parity: usize, seed: u64, faults: Faults) -> Self {
+    fn new(data: usize, parity: usize, seed: u64, routine: Routine, faults: Faults) -> Self {
         let pool = Pool::new(1 << 20);
+        // What one op takes, and nothing beside: its host has had the former one's back.
+        let credit = |me: usize| {
+            let products = (0..parity).filter(|index| coefficient(me, *index) != 1).count();
+            let times = match (me < data, routine) {
+                (true, _) => 2 + products,
+                (false, Routine::Delta) => 2,
+                (false, Routine::Reconstruct) => 1,
+            };
+            (times * CHUNK) as u64
+        };
+        let target = |me: usize| Target::new(me as u8, credit(me), Arc::clone(&pool));
         let mut world = World {
             data,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             drives: Vec::new(),
-            targets: (0..data + parity).map(|me| Target::new(me as u8, Arc::clone(&pool))).collect(),
+            targets: (0..data + parity).map(target).collect(),
             events: VecDeque::new(),
             finals: Vec::new(),
             parts: Vec::new(),
@@ -136,7 +147,12 @@ impl World {
     fn act(&mut self, at: usize, input: Input<Token>) {
         let mut effects = Effects::new();
         self.targets[at].handle(input, &mut effects);
+        let credit = self.targets[at].credit();
+        assert!(credit.taken() <= credit.given(), "{credit:?}");
         for effect in effects {
+            if let Effect::Answer { token, answer, .. } = &effect {
+                assert_ne!(answer.ending, Ending::NoCredit, "its host has kept within it: {token:?}");
+            }
             match effect {
                 Effect::Read { op, rows } => self.events.push_back(Event::Read(at, op, rows)),
                 Effect::Write { op, start, data, .. } => {
@@ -443,7 +459,7 @@ fn coefficient(chunk: usize, parity: usize) -> u8 {
 
 /// Two ops in a row, in any order of events; the second begins while late events of the first are still under way.
 fn history(seed: u64, data: usize, parity: usize, routine: Routine, faults: Faults) -> Mend {
-    let mut world = World::new(data, parity, seed, faults);
+    let mut world = World::new(data, parity, seed, routine, faults);
     let mut last = Mend::Nothing;
     for round in 0..2 {
         let before = world.drives.clone();
@@ -545,7 +561,7 @@ fn with_faults_the_verdict_is_true_and_nothing_comes_late() {
 
 #[test]
 fn a_retired_op_and_one_that_was_aborted_before_it_came_do_nothing() {
-    let mut world = World::new(2, 1, 7, CALM);
+    let mut world = World::new(2, 1, 7, Routine::Delta, CALM);
     let before = world.drives.clone();
     world.begin(&[(0, vec![9; CHUNK])], Routine::Delta);
     let orders: Vec<Event> = world.events.drain(..).collect();
@@ -567,9 +583,9 @@ fn a_retired_op_and_one_that_was_aborted_before_it_came_do_nothing() {
 fn once_all_is_aborted_nothing_begins() {
     let mut begun = 0;
     for seed in 0..4_000 {
-        let mut world = World::new(3, 2, seed, CALM);
-        let new = vec![seed as u8; CHUNK];
         let routine = if seed % 2 == 0 { Routine::Delta } else { Routine::Reconstruct };
+        let mut world = World::new(3, 2, seed, routine, CALM);
+        let new = vec![seed as u8; CHUNK];
         world.begin(&[(0, new.clone()), (1, new)], routine);
         for _ in 0..world.draw(40) {
             world.step();
@@ -608,11 +624,105 @@ fn a_drive_without_space_is_not_asked_again() {
         };
         let data = Gather::from(Slice::from_bytes(&vec![7; if reduces { 0 } else { CHUNK }]));
         let order = Order { stamp: Stamp { op, lowest: op }, role, fua: false };
-        let (mut target, mut effects) = (Target::new(0, Pool::new(1 << 20)), Effects::new());
+        let (mut target, mut effects) = (Target::new(0, 1 << 20, Pool::new(1 << 20)), Effects::new());
         target.handle(Input::Order { order, data, token: () }, &mut effects);
         assert!(effects.drain(..).any(|effect| matches!(effect, Effect::Write { .. })));
         target.handle(Input::Written { op, result: Err(Ending::NoSpace) }, &mut effects);
         let [Effect::Answer { answer, .. }] = &effects[..] else { panic!("it tries again") };
         assert_eq!(answer.ending, Ending::NoSpace);
     }
+}
+
+/// A target and what it answered, by the number of the command.
+struct Alone {
+    target: Target<usize>,
+    effects: Effects<usize>,
+    commands: usize,
+}
+
+impl Alone {
+    fn new(credit: u64) -> Self {
+        Alone { target: Target::new(0, credit, Pool::new(1 << 20)), effects: Effects::new(), commands: 0 }
+    }
+
+    /// How a command is answered at once; none: not yet.
+    fn give(&mut self, input: impl FnOnce(usize) -> Input<usize>) -> Option<Ending> {
+        self.commands += 1;
+        let (own, before) = (self.commands, self.effects.len());
+        self.target.handle(input(own), &mut self.effects);
+        self.effects[before..].iter().find_map(|effect| match effect {
+            Effect::Answer { token, answer, .. } if *token == own => Some(answer.ending),
+            _ => None,
+        })
+    }
+
+    fn order(&mut self, stamp: Stamp, role: Role) -> Option<Ending> {
+        let bytes = if let Role::Contribute { own, .. } = &role { own.end - own.start } else { 0 };
+        let data =
+            if bytes == 0 { Gather::new() } else { Slice::from_bytes(&vec![5; bytes as usize]).into() };
+        self.give(|token| Input::Order { order: Order { stamp, role, fua: false }, data, token })
+    }
+
+    fn contribution(&mut self, stamp: Stamp, from: u8, rows: std::ops::Range<u64>) -> Option<Ending> {
+        let data = Slice::from_bytes(&vec![5; (rows.end - rows.start) as usize]).into();
+        let contribution = Contribution { stamp, from, rows, when_complete: false };
+        self.give(|token| Input::Contribution { contribution, data, token })
+    }
+
+    fn taken(&self) -> u64 {
+        self.target.credit().taken()
+    }
+}
+
+fn reduce(rows: std::ops::Range<u64>, contributions: u8) -> Role {
+    Role::Reduce { base: Base::Zero, rows, contributions, sink: Sink::Host }
+}
+
+#[test]
+fn what_is_beyond_the_credit_is_refused_and_changes_nothing() {
+    // As much as the arithmetic takes at a time.
+    const UNIT: u64 = 64;
+    let stamp = |op, lowest| Stamp { op: Op(op), lowest: Op(lowest) };
+    let mut alone = Alone::new(4 * UNIT);
+    // Contributions before their orders, as far as they reach, and an order that takes them in.
+    assert_eq!(alone.contribution(stamp(1, 1), 1, 0..UNIT), Some(Ending::Done));
+    assert_eq!(alone.contribution(stamp(1, 1), 2, 2 * UNIT..3 * UNIT), Some(Ending::Done));
+    assert_eq!(alone.taken(), 3 * UNIT);
+    assert_eq!(alone.contribution(stamp(2, 1), 1, 0..2 * UNIT), Some(Ending::NoCredit));
+    assert_eq!(alone.contribution(stamp(1, 1), 3, 3 * UNIT..5 * UNIT), Some(Ending::NoCredit));
+    assert_eq!(alone.taken(), 3 * UNIT);
+    assert_eq!(alone.order(stamp(1, 1), reduce(0..5 * UNIT, 3)), Some(Ending::NoCredit));
+    assert_eq!(alone.order(stamp(1, 1), reduce(0..4 * UNIT, 3)), None);
+    assert_eq!(alone.taken(), 4 * UNIT);
+    let delta = |bytes: u64| Role::Contribute {
+        how: How::Delta,
+        own: 0..bytes,
+        rows: 0..bytes,
+        to: SmallVec::from_iter([Destination { peer: 4, coefficient: 2 }]),
+    };
+    assert_eq!(alone.order(stamp(2, 1), delta(UNIT)), Some(Ending::NoCredit));
+    // A sum that is done with takes nothing.
+    assert_eq!(alone.contribution(stamp(1, 1), 3, 3 * UNIT..4 * UNIT), Some(Ending::Done));
+    assert_eq!(alone.taken(), 0);
+    assert_eq!(alone.order(stamp(2, 1), delta(UNIT)), None);
+    assert_eq!(alone.taken(), 3 * UNIT);
+    alone.give(|_| Input::Read { op: Op(2), result: Ok(Buffer::from_bytes(&[1; UNIT as usize])) });
+    alone.give(|_| Input::Written { op: Op(2), result: Ok(()) });
+    alone.give(|_| Input::Forwarded { op: Op(2), destination: 0, ending: Ending::PeerUnreachable });
+    assert_eq!(alone.taken(), UNIT, "the difference is kept until it is retired");
+    assert_eq!(alone.order(stamp(3, 2), reduce(0..4 * UNIT, 1)), Some(Ending::NoCredit));
+    assert_eq!(alone.order(stamp(3, 2), reduce(0..3 * UNIT, 1)), None);
+    let resend = |under| Settle::Resend { to: 4, under: Op(under) };
+    let settle = |how| move |token| Input::Settle { stamp: stamp(2, 2), how, token };
+    assert_eq!(alone.give(settle(resend(4))), Some(Ending::NoCredit), "its product would be beyond");
+    assert_eq!(alone.contribution(stamp(3, 2), 1, 0..3 * UNIT), Some(Ending::Done));
+    assert_eq!(alone.give(settle(resend(4))), None);
+    assert_eq!(alone.taken(), 2 * UNIT);
+    alone.give(|_| Input::Forwarded { op: Op(4), destination: 0, ending: Ending::Done });
+    assert_eq!(alone.taken(), UNIT);
+    // The message that says so brings an order that takes all there is.
+    assert_eq!(alone.order(stamp(5, 5), reduce(0..4 * UNIT, 1)), None);
+    assert_eq!(alone.taken(), 4 * UNIT);
+    alone.target.abort_all(&mut Effects::new());
+    assert_eq!(alone.taken(), 0);
 }

@@ -142,6 +142,43 @@ fn what_a_former_attach_has_kept_is_sent_by_the_next_one() {
     assert_eq!(world.drive(1).blocks(0..1), sum);
 }
 
+/// The target's own count, whatever a host or a peer sends.
+#[test]
+fn what_is_beyond_the_memory_that_was_given_is_refused() {
+    let world = World::new(2);
+    let mut first = world.attach(1, 11, Duration::from_secs(60));
+    assert_eq!(first.report(1).credit_bytes, world::PEER_MEMORY);
+    let lowest_is = |lowest: u64, mut order: Order| {
+        order.op.lowest = lowest;
+        order
+    };
+    // With what they read, two take all there is.
+    let all = blocks(0, world::DRIVE_BLOCKS as u32);
+    for number in [1, 2] {
+        let order = reduce(number, ReduceBase::Old, all, 1, Sink::Drive);
+        first.begin(1, &lowest_is(1, order), Vec::new());
+    }
+    let since = Instant::now();
+    while first.report(1).ops_open < 2 {
+        assert!(since.elapsed() < LIMIT, "they gather");
+    }
+    let rows = blocks(0, 1);
+    let mut one = world.targets[1].connect(&peer(0));
+    let (handle, early) = (first.members[1].handle, Op { number: 3, lowest: 1 });
+    let part = Peer { op: early, slba: 0, blocks: 1, handle, member: 0, answer_when_complete: false };
+    let sent = (part.encode(1), Payload::Out { bytes: BLOCK as u32 }, contents(9, 1));
+    assert_eq!(call(&mut one, sent), Status::NO_CREDIT, "its order has not come");
+    let mut second = world.targets[1].connect(&host(1));
+    let order = |number, lowest| {
+        let order = lowest_is(lowest, reduce(number, ReduceBase::Zero, rows, 0, Sink::Drive));
+        (order.encode(1), Payload::None, Vec::new())
+    };
+    assert_eq!(call(&mut second, order(4, 1)), Status::NO_CREDIT);
+    let settle = Settle { op: Op { number: 2, lowest: 1 }, attach_key: 0, action: SettleAction::Abort };
+    assert_eq!(call(&mut second, (settle.encode(1), Payload::None, Vec::new())), Status::OP_ABORTED);
+    assert_eq!(call(&mut second, order(5, 1)), Status::SUCCESS);
+}
+
 #[test]
 fn a_target_that_is_only_a_peer_contributes_and_no_more() {
     let world = World::new(2);

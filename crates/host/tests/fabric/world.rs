@@ -31,6 +31,8 @@ use super::host_end::Connected;
 
 pub const BLOCK: usize = 4096;
 pub const DRIVE_BLOCKS: usize = 64;
+/// What each target gives: four times its drive.
+pub const PEER_MEMORY: u64 = 4 * (DRIVE_BLOCKS * BLOCK) as u64;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A drive in memory, whose writes can be held up.
@@ -175,6 +177,7 @@ impl Target {
             allow: AllowList::Named([host(1).nqn, host(2).nqn].into()),
             drives: String::new(),
             peers: Some(AllowList::Named((0..9).map(|number| peer(number).nqn).collect())),
+            peer_memory: PEER_MEMORY,
         };
         subsystems.add(new).expect("the first");
         for (drive, id) in drives.iter().zip(1..) {
@@ -308,6 +311,7 @@ impl Attached {
             key: self.key,
             array: [1; 16],
             op_limit_ms: op_limit.as_millis() as u32,
+            credit_bytes: 0,
             members,
         }
     }

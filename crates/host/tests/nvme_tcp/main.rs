@@ -104,7 +104,7 @@ fn serve(folder: &Path, memory: &Arc<Memory>, rules: Rules) -> (Server, Shards, 
     let shards = Shards::start(2, &ShardOptions::default(), |_| {}).expect("shards");
     let subsystems = Arc::new(Subsystems::with_keys(keys).expect("a thread"));
     let (serial, drives) = ("1".to_owned(), String::new());
-    let new = NewSubsystem { nqn: subsystem(), serial, allow, drives, peers: None };
+    let new = NewSubsystem { nqn: subsystem(), serial, allow, drives, peers: None, peer_memory: 0 };
     subsystems.add(new).expect("the first");
     let kept = KeptReservations::open(folder, NAMESPACE, is_first).expect("reservations");
     let namespace = NewNamespace { id: 1, uuid: NAMESPACE };

@@ -35,7 +35,9 @@ byte_struct! {
         16  8   key: U64,
         24  16  array: bytes,
         40  4   op_limit_ms: U32,
-        44  20  reserve2: bytes,
+        44  4   reserve2: bytes,
+        48  8   credit_bytes: U64,
+        56  8   reserve3: bytes,
     }
 }
 
@@ -72,6 +74,8 @@ pub struct AttachRecord {
     pub array: [u8; 16],
     /// Milliseconds after which an op that is not complete is given up.
     pub op_limit_ms: u32,
+    /// Bytes of the target's memory that the host can use for its ops; 0: as much as there is.
+    pub credit_bytes: u64,
     /// All members by their indices, or none yet.
     pub members: Vec<AttachMember>,
 }
@@ -111,6 +115,7 @@ impl AttachRecord {
         raw.key.set(self.key);
         raw.array = self.array;
         raw.op_limit_ms.set(self.op_limit_ms);
+        raw.credit_bytes.set(self.credit_bytes);
         let mut bytes = raw.as_bytes().to_vec();
         self.members.iter().for_each(|member| bytes.extend_from_slice(member.raw().as_bytes()));
         let entries = self.members.iter().map(|member| member.place.clone()).collect();
@@ -126,7 +131,7 @@ impl AttachRecord {
     pub fn parse(bytes: &[u8]) -> Result<AttachRecord, Status> {
         let (raw, rest) = RawHead::ref_from_prefix(bytes).map_err(|_| Status::INVALID_SGL_LENGTH)?;
         let count = usize::from(raw.members.get());
-        let reserved = raw.reserve != [0; 3] || raw.reserve2 != [0; 20];
+        let reserved = raw.reserve != [0; 3] || raw.reserve2 != [0; 4] || raw.reserve3 != [0; 8];
         if raw.magic != MAGIC || raw.version.get() != VERSION || reserved || count > MEMBERS_MAX {
             return Err(Status::INVALID_FIELD);
         }
@@ -142,6 +147,7 @@ impl AttachRecord {
             key: raw.key.get(),
             array: raw.array,
             op_limit_ms: raw.op_limit_ms.get(),
+            credit_bytes: raw.credit_bytes.get(),
             members: members.collect::<Result<_, _>>()?,
         };
         if record.makes_sense() { Ok(record) } else { Err(Status::INVALID_FIELD) }

@@ -30,7 +30,7 @@ pub struct Capability {
     pub version: u16,
     /// Ops of one attach that may be out at a time.
     pub ops_in_flight: u16,
-    /// MiB of memory that it keeps deltas and sums in.
+    /// MiB of memory that it gives an attach at each member for deltas and sums; 0: it does not count them, and is asked for none.
     pub retained_mib: u16,
     /// Other targets that it connects to.
     pub peers_max: u16,

@@ -21,7 +21,7 @@ pub struct Outcome {
     pub egress: u8,
     /// How much of what the target can receive is in use, of 255.
     pub ingress: u8,
-    /// Credits given back.
+    /// Credits given back: none, since a host knows what it has retired.
     pub credits: u8,
 }
 

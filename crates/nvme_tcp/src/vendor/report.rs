@@ -24,7 +24,8 @@ byte_struct! {
         24  8   boot_id: U64,
         32  8   key: U64,
         40  8   ledger: U64,
-        48  16  reserve2: bytes,
+        48  8   credit_bytes: U64,
+        56  8   reserve2: bytes,
     }
 }
 
@@ -43,6 +44,8 @@ pub struct AttachReport {
     pub key: u64,
     /// The ledger of the namespace, complete or not; 0: there is none, or it has ended.
     pub ledger: u64,
+    /// Bytes of memory that the target gives for the attach's ops; 0: none, or the members are not known yet.
+    pub credit_bytes: u64,
 }
 
 impl AttachReport {
@@ -59,7 +62,8 @@ impl AttachReport {
             boot_id: self.boot_id.into(),
             key: self.key.into(),
             ledger: self.ledger.into(),
-            reserve2: [0; 16],
+            credit_bytes: self.credit_bytes.into(),
+            reserve2: [0; 8],
         };
         zerocopy::transmute!(raw)
     }
@@ -75,6 +79,7 @@ impl AttachReport {
             boot_id: raw.boot_id.get(),
             key: raw.key.get(),
             ledger: raw.ledger.get(),
+            credit_bytes: raw.credit_bytes.get(),
         })
     }
 }

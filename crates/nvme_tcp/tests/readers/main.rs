@@ -71,9 +71,18 @@ fn fabric() {
         place: place.clone(),
     };
     let members = vec![member(1), member(2)];
-    let record = AttachRecord { index: 1, key: 5, array: [3; 16], op_limit_ms: 4000, members };
+    let record =
+        AttachRecord { index: 1, key: 5, array: [3; 16], op_limit_ms: 4000, credit_bytes: 1 << 27, members };
     let first = AttachRecord { members: Vec::new(), ..record.clone() };
-    let report = AttachReport { handle: 7, reached: 3, ops_open: 2, boot_id: 9, key: 5, ledger: 11 };
+    let report = AttachReport {
+        handle: 7,
+        reached: 3,
+        ops_open: 2,
+        boot_id: 9,
+        key: 5,
+        ledger: 11,
+        credit_bytes: 1 << 27,
+    };
     let step = LedgerStep { action: LedgerAction::Begin, id: 11, key: 5, area: 8..1 << 30 };
     let ledger = LedgerReport { id: 11, area: 8..1 << 30, ranges: vec![8..16, 100..101] };
     let capability =

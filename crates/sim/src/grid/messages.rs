@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use engine::fabric::credit::CREDIT_BYTES;
+
 use crate::array::Array;
 use crate::check;
 use crate::crash;
@@ -71,6 +73,7 @@ fn draw_all(seed: u64, options: &Options) -> (Scenario, &'static State, Random) 
             delay: random.pick(&[2, 10, 60]),
             is_auto: false,
             attaches_anew: false,
+            credit: CREDIT_BYTES,
             fails_once: true,
         });
     }

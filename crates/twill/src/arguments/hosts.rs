@@ -10,6 +10,7 @@ use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
 use nvme_tcp::psk::ConfiguredPsk;
 
+use crate::bytes;
 use crate::remote_arguments::nqn;
 
 /// Where hosts of NVMe/TCP look for namespaces.
@@ -135,6 +136,9 @@ pub struct TargetArguments {
     /// File with the key of TLS by which this target connects to other targets.
     #[arg(long, value_name = "FILE")]
     pub peer_tls_secret: Option<PathBuf>,
+    /// Memory at each namespace for parity that is made here, of which a host gets as much as it can use.
+    #[arg(long, value_parser = bytes::parse_with_unit, value_name = "SIZE", default_value = "128M")]
+    pub peer_memory: u64,
     /// No host may write.
     #[arg(long)]
     pub read_only: bool,

@@ -37,6 +37,9 @@ struct Reason {
 
 const ALL: &str = "all writes";
 
+/// With less than this of a target's memory no order of 4 KiB is sent there.
+const CREDIT_BYTES_MIN: u64 = 4 * 4096;
+
 /// Explains a served array.
 ///
 /// # Errors
@@ -142,6 +145,10 @@ fn of_member(member: &MemberStatus) -> Option<(String, Option<&'static str>)> {
             let help = "another vendor's targets take no orders; one of Twill's has to list this host with --allow, not --peer-allow";
             Some(("its target takes no orders, or is not attached yet".to_owned(), Some(help)))
         }
+        Some(0) if remote.credit_bytes.is_some_and(|given| given < CREDIT_BYTES_MIN) => {
+            let help = "start it with a larger --peer-memory";
+            Some(("its target gives too little memory".to_owned(), Some(help)))
+        }
         Some(0) => None,
         Some(count) => {
             let help = "its --peer-allow has to name the other targets, theirs this one, and its address has to be reachable from them";
@@ -202,6 +209,7 @@ mod tests {
     }
 
     #[test]
+<<<<<<< HEAD
     fn without_a_redo_log_a_missing_member_keeps_its_own_writes_here_alone() {
         let lost = MemberStatus { state: MemberHealth::Missing, path: None, ..member(3, None) };
         let members = vec![member(0, Some(0)), member(1, Some(0)), member(2, Some(0)), lost];
@@ -210,6 +218,16 @@ mod tests {
         assert!(said.contains("writes of what it held, at this host: a missing member"), "{said}");
         let logged = ArrayStatus { redo_log: "in-force".to_owned(), ..status("peer", members) };
         assert!(lines(&explain(&logged)).join("\n").contains("the redo log needs"));
+=======
+    fn a_target_without_memory_is_named() {
+        let mut members = vec![member(0, Some(0)), member(1, Some(0))];
+        for (member, given) in members.iter_mut().zip([128 << 20, 4096]) {
+            member.remote.as_mut().expect("it has one").credit_bytes = Some(given);
+        }
+        let said = lines(&explain(&status("peer", members))).join("\n");
+        assert!(said.contains("nvme://1: its target gives too little memory"), "{said}");
+        assert!(said.contains("--peer-memory") && !said.contains("nvme://0"), "{said}");
+>>>>>>> credits
     }
 
     #[test]

@@ -136,6 +136,7 @@ fn add_all(
                     allow: access.allow.clone(),
                     drives,
                     peers: peers.clone(),
+                    peer_memory: arguments.peer_memory,
                 })
                 .map_err(|error| subsystem_failure(&error))?;
         }

@@ -61,6 +61,7 @@ impl NvmeTcpExport {
             allow: access.allow.clone(),
             drives: String::new(),
             peers: None,
+            peer_memory: 0,
         };
         subsystems.add(subsystem).map_err(|error| subsystem_failure(&error))?;
         let namespace = NewNamespace { id: 1, uuid: *set_uuid };

@@ -491,6 +491,50 @@ fn with_a_member_missing_and_no_redo_log_targets_go_on_making_parity() {
     server.stop();
 }
 
+/// Room for two orders of 16 KiB at a target: further ones are made at the host, and no target has to refuse any.
+#[test]
+fn targets_with_little_memory_leave_what_they_have_no_room_for_to_the_host() {
+    const WRITE: usize = 4 * BLOCK;
+    let world = World::new();
+    let little = ["--allow-any", "--peer-memory", "64K"];
+    let targets: Vec<Target<'_>> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|file| Target::with_access(&world, &[file], MEMBER_BYTES, &little))
+        .collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    create(&world, &members);
+    let server = world.serve(&["--fabric", "peer"], &members);
+    server.wait_for("attached targets", |status| {
+        (0..4).all(|slot| {
+            remote(status, slot)["unreached_targets"] == 0 && remote(status, slot)["credit_bytes"] == 64 << 10
+        })
+    });
+    let place = |writer: u64, at: u64| (at * 8 + writer) * 5 % 256 * WRITE as u64;
+    let data = |writer: u64, at: u64| vec![(writer as u8 + 1) ^ (at as u8).wrapping_mul(59); WRITE];
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let mut client = world.client();
+            scope.spawn(move || {
+                for at in 0..32 {
+                    assert_eq!(client.write(place(writer, at), &data(writer, at), 0).unwrap(), 0);
+                }
+            });
+        }
+    });
+    let mut client = world.client();
+    for (writer, at) in (0..8).flat_map(|writer| (0..32).map(move |at| (writer, at))) {
+        let read = client.read(place(writer, at), WRITE as u32).unwrap().unwrap();
+        assert!(read == data(writer, at), "{writer} {at}");
+    }
+    let (counters, ..) = traffic(&server);
+    assert!(counters["peer_steps"].as_u64().unwrap() > 0, "{counters:#}");
+    server.twill(&["check"]).succeeds();
+    let log = std::fs::read_to_string(world.path("target.log")).unwrap();
+    assert!(!log.contains("was given memory for"), "{log}");
+    drop(client);
+    server.stop();
+}
+
 #[test]
 fn a_check_and_a_rebuild_among_targets_leave_the_hosts_network_alone() {
     let world = World::new();

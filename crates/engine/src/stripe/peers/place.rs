@@ -9,6 +9,7 @@ use crate::buffer::Gather;
 use crate::code::chunk_set::{Chunk, P};
 use crate::code::rows::{Fragment, Rows};
 use crate::device::{Device, PeerMember};
+use crate::fabric::credit::{Costs, bytes_of};
 use crate::fabric::host::{Attach, Final, Part};
 use crate::fabric::order::{Answer, Base, Ending, PeerIndex, Role, Stamp};
 use crate::members::Attached;
@@ -37,7 +38,8 @@ pub(super) fn place_of<D: Device>(
     let place = member.device.peer()?.place()?;
     let is_same = Arc::ptr_eq(attach.get_or_insert_with(|| Arc::clone(&place.attach)), &place.attach);
     let (index, key) = (place.index, place.key);
-    (is_same && bytes <= place.order_bytes_max).then_some(ChunkPlace { chunk, slot, member, index, key })
+    let bytes_max = place.order_bytes_max.min(place.attach.order_bytes_max(index));
+    (is_same && bytes <= bytes_max).then_some(ChunkPlace { chunk, slot, member, index, key })
 }
 
 impl<D: Device> ChunkPlace<D> {
@@ -104,6 +106,11 @@ pub(super) struct Prepared<D> {
 }
 
 impl<D> Prepared<D> {
+    /// What the step takes of each participant's memory.
+    pub(super) fn costs(&self) -> Costs {
+        self.participants.iter().map(|one| (one.place.index, bytes_of(&one.role))).collect()
+    }
+
     /// Whether every contributor's target reaches those that want its part.
     pub(super) fn is_connected(&self, attach: &Attach) -> bool {
         let reaches = |one: &Participant<D>| match &one.role {

@@ -78,13 +78,13 @@ pub(super) fn reduction<D: Device>(
     is_possible.then_some((attach, step))
 }
 
-/// Has it carried out. What came for the host; None: too many ops wait for members.
+/// Has it carried out. What came for the host; None: too many ops wait for members, or the targets have no memory left.
 pub(super) async fn reduce<D: Device>(
     owned: Owned<'_, D>,
     attach: &Arc<Attach>,
     step: &mut Prepared<D>,
 ) -> Result<Option<Gather>, VolumeError> {
-    let Some(op) = attach.begin() else { return Ok(None) };
+    let Some(op) = attach.begin(step.costs()) else { return Ok(None) };
     let requests = first_round(step, op.stamp(), false);
     carry_out(owned, step, requests, op.stamp()).await.map(Some)
 }

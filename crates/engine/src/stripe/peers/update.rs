@@ -112,7 +112,7 @@ async fn run<D: Device>(
     }
     // F-I3: ops are open until what they left is mended; only then may their numbers be retired.
     let mut result = Ok(());
-    for (step, (_ops, end)) in steps.iter().zip(&ends) {
+    for (step, (_op, end)) in steps.iter().zip(&ends) {
         let mended = match end {
             Ok(how) => mend_by_host(owned, *how, step, fua).await,
             Err(error) => Err(error.clone()),
@@ -124,7 +124,7 @@ async fn run<D: Device>(
     if any_half_done {
         owned.trust();
     }
-    for (step, (_ops, end)) in steps.iter().zip(&ends) {
+    for (step, (_op, end)) in steps.iter().zip(&ends) {
         if step.is_partial || matches!(end, Ok(Mend::Again)) {
             owned.port().counters().mended_steps.add(1);
             update(owned, &union.within(step.rows), Image::default(), fua, watch).await?;
@@ -136,21 +136,22 @@ async fn run<D: Device>(
 /// Most times that a step is sent again: connections that are lost as often are no good.
 const ROUNDS_MAX: usize = 8;
 
-/// Sends the orders of a step, and waits until every participant is final; sends again what may be. The ops, and what is left to
+/// Sends the orders of a step, and waits until every participant is final; sends again what may be. Its op, and what is left to
 /// be done.
 async fn run_step<D: Device>(
     owned: Owned<'_, D>,
     attach: &Arc<Attach>,
     step: &mut Prepared<D>,
     fua: bool,
-) -> (SmallVec<[OpenOp; 1]>, Result<Mend, VolumeError>) {
-    let mut ops = SmallVec::new();
+) -> (Option<OpenOp>, Result<Mend, VolumeError>) {
+    // None: too many ops wait for members, or the targets have no memory left.
+    let Some(mut op) = attach.begin(step.costs()) else { return (None, Ok(Mend::Again)) };
     let counters = owned.port().counters();
     for round in 0..ROUNDS_MAX {
-        // None: too many ops wait for members.
-        let Some(op) = attach.begin() else { break };
+        if round > 0 && !op.send_again() {
+            break;
+        }
         let stamp = op.stamp();
-        ops.push(op);
         if round == 0 {
             counters.peer_steps.add(1);
             if step.base == Base::Old { counters.rmw.add(1) } else { counters.rcw.add(1) }
@@ -160,7 +161,7 @@ async fn run_step<D: Device>(
         let requests =
             if round == 0 { first_round(step, stamp, fua) } else { resend_round(step, stamp, fua) };
         if let Err(error) = carry_out(owned, step, requests, stamp).await {
-            return (ops, Err(error));
+            return (Some(op), Err(error));
         }
         let finals: SmallVec<[(Part, Final); 4]> =
             step.participants.iter().map(|one| (one.part(), one.last)).collect();
@@ -171,14 +172,13 @@ async fn run_step<D: Device>(
                 join_all(working.map(|one| one.peer().attached())).await;
                 // With all data there is another way.
                 if owned.lost().is_empty() && !all_reach(attach, step) {
-                    return (ops, Ok(Mend::Reconstruct));
+                    return (Some(op), Ok(Mend::Reconstruct));
                 }
             }
-            how => return (ops, Ok(how)),
+            how => return (Some(op), Ok(how)),
         }
     }
-    let how = if ops.is_empty() { Mend::Again } else { Mend::Reconstruct };
-    (ops, Ok(how))
+    (Some(op), Ok(Mend::Reconstruct))
 }
 
 /// Whether every contributor of a step reaches the reducers that want its part.

@@ -384,6 +384,11 @@ impl Association {
         self.controller.attach_fabric(self.number, record)
     }
 
+    /// Whether its target counts the memory that ops take, and is asked for some.
+    pub fn counts_credit(&self) -> bool {
+        self.controller.info.fabric.is_some_and(|fabric| fabric.retained_mib > 0)
+    }
+
     /// Asks how the attach stands.
     pub fn fabric_report(&mut self) -> Result<AttachReport, ConnectError> {
         self.controller.fabric_report(self.number)

@@ -106,6 +106,12 @@ pub struct RemoteStatus {
     /// these is made at this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreached_targets: Option<u32>,
+    /// The same: bytes of its target's memory that this host is given for parity made there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credit_bytes: Option<u64>,
+    /// What of these is taken now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credit_taken_bytes: Option<u64>,
     /// Bytes sent to its target, with all headers of NVMe/TCP.
     #[serde(default)]
     pub sent_bytes: u64,
@@ -289,6 +295,7 @@ impl RemoteMember {
     pub fn status(&self) -> RemoteStatus {
         let state = self.state.lock();
         let is_up = self.up.load(Ordering::SeqCst) != 0;
+        let credit = self.ready_seat().map(|seat| seat.attach.credit(seat.index));
         RemoteStatus {
             address: self.address.portal.to_string(),
             nqn: self.address.nqn.to_string(),
@@ -307,6 +314,8 @@ impl RemoteMember {
             reconnects: state.reconnects,
             last_error: state.last_error.clone(),
             unreached_targets: self.ready_seat().map(|seat| seat.unreached.load(Ordering::Relaxed)),
+            credit_bytes: credit.map(|credit| credit.given()),
+            credit_taken_bytes: credit.map(|credit| credit.taken()),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             received_bytes: self.received_bytes.load(Ordering::Relaxed),
         }

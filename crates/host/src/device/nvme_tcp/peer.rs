@@ -14,7 +14,7 @@ use super::vendor::{Sent, VendorCommand, VendorReply};
 use crate::fabric_wire::{answer_from_wire, order_to_wire, settle_to_wire};
 
 /// Most bytes of an order: a target takes as much in one command.
-const ORDER_BYTES_MAX: u64 = 1 << 20;
+pub(super) const ORDER_BYTES_MAX: u64 = 1 << 20;
 
 /// How often it is looked whether a target is attached again, and for how many looks: twice the time that it takes.
 const ATTACH_LOOK: Duration = Duration::from_millis(25);

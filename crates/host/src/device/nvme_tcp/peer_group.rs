@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::fabric::epochs::Epochs;
-use engine::fabric::host::Attach;
+use engine::fabric::host::{Attach, OPS_OPEN_MAX};
 use engine::fabric::order::{PEERS_MAX, PeerIndex};
 use engine::fabric::recording::{Recording, Said};
 use engine::stripe::Shared as Stripes;
@@ -27,6 +27,7 @@ use super::controller::ConnectError;
 use super::member::Seat;
 use super::open::Attached;
 use super::options::random_key;
+use super::peer::ORDER_BYTES_MAX;
 use layout::units::DeviceOffset;
 
 /// How often the group looks whether a member was connected anew, and which targets reach each other.
@@ -34,6 +35,11 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often while targets have just heard of each other, and for how many looks: a rebuild of a new member is waiting for that.
 const LOOK_EAGERLY: Duration = Duration::from_millis(25);
 const EAGER_LOOKS: u32 = 80;
+
+/// Memory of a member's target that a host can use: more than all ops that it has open at a time take there.
+const CREDIT_WANTED_BYTES: u64 = 1 << 30;
+
+const _: () = assert!(CREDIT_WANTED_BYTES > OPS_OPEN_MAX as u64 * 4 * ORDER_BYTES_MAX);
 
 /// A reduction that waits longer at its target ends without effect. Two such waits, one after the other, are shorter than the
 /// time that a member has to answer: else a target that waits for a silent one would fail with it.
@@ -195,8 +201,11 @@ impl Shared {
             }
             let new = match attached {
                 Some(attached) if up != 0 => {
-                    let record = |key| self.record(&attached, key, 0, Vec::new());
-                    let handle = with_association(&attached, |own, key| own.attach_fabric(&record(key)));
+                    let attach = |own: &mut Association, key| {
+                        let record = self.record(&attached, own, key, 0, Vec::new());
+                        own.attach_fabric(&record)
+                    };
+                    let handle = with_association(&attached, attach);
                     handle.transpose().unwrap_or_else(|error| {
                         failed = Err(error);
                         None
@@ -211,10 +220,18 @@ impl Shared {
         failed.and(self.tell(*list)).and(self.ask())
     }
 
-    fn record(&self, to: &Attached, key: u64, index: u8, members: Vec<AttachMember>) -> AttachRecord {
+    fn record(
+        &self,
+        to: &Attached,
+        own: &Association,
+        key: u64,
+        index: u8,
+        members: Vec<AttachMember>,
+    ) -> AttachRecord {
         let limit = op_limit(to.options.time_limit).as_millis();
         let op_limit_ms = u32::try_from(limit).unwrap_or(u32::MAX);
-        AttachRecord { index, key, array: self.array, op_limit_ms, members }
+        let credit_bytes = if own.counts_credit() { CREDIT_WANTED_BYTES } else { 0 };
+        AttachRecord { index, key, array: self.array, op_limit_ms, credit_bytes, members }
     }
 
     /// Each target knows the others.
@@ -237,12 +254,18 @@ impl Shared {
                 let entries: Option<Vec<AttachMember>> = members.iter().map(of).collect();
                 let Some(entries) = entries else { continue };
                 let index = u8::try_from(index).expect("at most 32");
-                let record = |key| self.record(attached, key, index, entries.clone());
-                let attach = |own: &mut Association, key| Ok((own.attach_fabric(&record(key))?, key));
+                let attach = |own: &mut Association, key| {
+                    let record = self.record(attached, own, key, index, entries.clone());
+                    Ok((own.attach_fabric(&record)?, key))
+                };
                 let Some(answer) = with_association(attached, attach) else { continue };
                 let (_, key) = answer?;
                 self.members.lock()[usize::from(index)].known_list = list;
                 if let Some(seat) = attached.seat.get() {
+                    // Until it was asked: it may have been started anew, with less.
+                    if seat.ready.load(Ordering::SeqCst) != *association {
+                        self.attach.set_given(index, 0);
+                    }
                     // Until it was asked.
                     seat.unreached.store(members.len() as u32 - 1, Ordering::Relaxed);
                     // Not ready in between: the key of one association must not be taken for another's.
@@ -271,7 +294,9 @@ impl Shared {
             };
             let reached = report.map_or(0, |report| report.reached);
             self.members.lock()[index].ledger = report.map_or(0, |report| report.ledger);
-            self.attach.set_reaches(PeerIndex::try_from(index).expect("at most 32"), reached);
+            let peer = PeerIndex::try_from(index).expect("at most 32");
+            self.attach.set_reaches(peer, reached);
+            self.attach.set_given(peer, report.map_or(0, |report| report.credit_bytes));
             if let Some(seat) = attached.as_ref().and_then(|attached| attached.seat.get()) {
                 seat.unreached.store((present & !reached & !(1 << index)).count_ones(), Ordering::Relaxed);
             }

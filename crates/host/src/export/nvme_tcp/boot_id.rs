@@ -10,8 +10,8 @@ use super::connection_limits::OPS_IN_FLIGHT;
 
 /// What a controller says of itself in the vendor's area: the lower half of the boot id is the process's, the upper one the
 /// machine's with that of its drives. `drives` differs whenever one of them may have lost its cache alone. `fabric`: it takes
-/// orders.
-pub(super) fn capability(drives: &str, fabric: bool) -> [u8; CAPABILITY_BYTES] {
+/// orders, with so many bytes of memory for those of a member.
+pub(super) fn capability(drives: &str, fabric: Option<u64>) -> [u8; CAPABILITY_BYTES] {
     static PROCESS: OnceLock<String> = OnceLock::new();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let process = PROCESS.get_or_init(|| {
@@ -20,17 +20,18 @@ pub(super) fn capability(drives: &str, fabric: bool) -> [u8; CAPABILITY_BYTES] {
     });
     let boot_id = boot_id(boot.trim(), drives, process);
     // It has nothing to say.
-    if boot_id == 0 && !fabric {
+    if boot_id == 0 && fabric.is_none() {
         return [0; CAPABILITY_BYTES];
     }
     let none = Capability { version: 0, ops_in_flight: 0, retained_mib: 0, peers_max: 0, boot_id };
-    let known = || Capability {
+    let known = |memory: u64| Capability {
         version: VERSION,
         ops_in_flight: OPS_IN_FLIGHT,
+        retained_mib: u16::try_from(memory.div_ceil(1 << 20)).unwrap_or(u16::MAX),
         peers_max: MEMBERS_MAX as u16 - 1,
         ..none
     };
-    if fabric { known() } else { none }.encode()
+    fabric.map_or(none, known).encode()
 }
 
 /// A machine that does not tell one boot from the next has none: 0.
@@ -63,8 +64,12 @@ mod tests {
     #[test]
     fn a_target_that_takes_orders_says_so() {
         let told = |fabric| Capability::parse(&capability("7", fabric));
-        assert!(told(true).is_some_and(|told| told.knows_commands() && told.ops_in_flight > 0));
-        assert!(told(false).is_none_or(|told| !told.knows_commands() && told.ops_in_flight == 0));
-        assert_eq!(told(true).map(|told| told.boot_id), Some(told(false).map_or(0, |told| told.boot_id)));
+        let takes = |memory| told(Some(memory)).expect("it says so");
+        assert!(takes(128 << 20).knows_commands() && takes(128 << 20).ops_in_flight > 0);
+        assert!(told(None).is_none_or(|told| !told.knows_commands() && told.ops_in_flight == 0));
+        assert_eq!(takes(0).boot_id, told(None).map_or(0, |told| told.boot_id));
+        for (memory, mib) in [(0, 0), (1, 1), (128 << 20, 128), (u64::MAX, u16::MAX)] {
+            assert_eq!(takes(memory).retained_mib, mib);
+        }
     }
 }

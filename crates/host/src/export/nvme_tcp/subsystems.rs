@@ -54,6 +54,8 @@ pub struct NewSubsystem {
     /// It takes orders of peer mode, and contributions of these targets; none: it takes none. Targets that are not allowed as
     /// hosts may send contributions and no more.
     pub peers: Option<AllowList>,
+    /// Bytes of memory that an attach is given at each namespace, if it takes orders.
+    pub peer_memory: u64,
 }
 
 /// A namespace to be served.
@@ -118,6 +120,8 @@ pub(super) struct Entry {
     hosts: AllowList,
     /// Which targets may send contributions; none: there is no fabric.
     peers: Option<AllowList>,
+    /// Bytes that an attach of a namespace is given.
+    pub peer_memory: u64,
     pub attaches: Arc<Attaches>,
     pub ledgers: Ledgers,
 }
@@ -277,7 +281,8 @@ impl Subsystems {
     /// # Errors
     /// [`SubsystemError::Exists`], [`SubsystemError::NoKeeper`].
     pub fn add(&self, new: NewSubsystem) -> Result<(), SubsystemError> {
-        let NewSubsystem { nqn, serial, allow, drives, peers } = new;
+        let NewSubsystem { nqn, serial, allow, drives, peers, peer_memory } = new;
+        let fabric_bytes = peers.as_ref().map(|_| peer_memory);
         let mut table = self.table.write();
         if table.contains_key(&nqn) {
             return Err(SubsystemError::Exists(nqn));
@@ -296,7 +301,7 @@ impl Subsystems {
             volatile_cache: true,
             deallocates: true,
             has_ana: false,
-            capability: boot_id::capability(&drives, peers.is_some()),
+            capability: boot_id::capability(&drives, fabric_bytes),
         });
         subsystem.allow(any_of(&allow, peers.as_ref()));
         let keeper = Keeper::start("twill-keeper").map_err(|error| SubsystemError::NoKeeper(error.kind()))?;
@@ -304,7 +309,8 @@ impl Subsystems {
         let (queues, hearers, epoch) = (Queues::default(), Hearers::default(), AtomicU64::new(0));
         let (hosts, attaches) = (allow, Arc::default());
         let ledgers = Ledgers::default();
-        let entry = Entry { state, queues, keeper, hearers, epoch, hosts, peers, attaches, ledgers };
+        let entry =
+            Entry { state, queues, keeper, hearers, epoch, hosts, peers, peer_memory, attaches, ledgers };
         table.insert(nqn, Arc::new(entry));
         drop(table);
         self.changes.fetch_add(1, Ordering::Release);

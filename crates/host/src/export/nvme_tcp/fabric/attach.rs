@@ -7,7 +7,7 @@
 
 use engine::buffer::{Gather, Pool};
 use engine::fabric::effect::{Effect, Effects, Input};
-use engine::fabric::order::{Answer, Op, Stamp};
+use engine::fabric::order::{Answer, Ending, Op, Stamp};
 use engine::fabric::target::Target;
 use nvme_tcp::names::Host;
 use nvme_tcp::status::Status;
@@ -79,6 +79,8 @@ struct State {
     limits: VecDeque<(Instant, Op)>,
     /// A task waits for the oldest one's end.
     is_watched: bool,
+    /// What was refused since no memory was given for it.
+    refusals: u64,
 }
 
 /// What a driver is to do.
@@ -104,6 +106,7 @@ impl Attach {
                 lowest: Op(0),
                 limits: VecDeque::new(),
                 is_watched: false,
+                refusals: 0,
             }),
         })
     }
@@ -113,11 +116,17 @@ impl Attach {
         self.handle.0
     }
 
-    /// Who the members are, and which of them this is. Ops stay as they are.
+    /// Who the members are, and which of them this is. Ops stay as they are, and so does the memory that they are given.
     ///
     /// # Errors
     /// It has ended, or was another member before.
-    pub fn set_members(&self, me: u8, op_limit: Duration, members: Vec<Member>) -> Result<(), Status> {
+    pub fn set_members(
+        &self,
+        me: u8,
+        credit: u64,
+        op_limit: Duration,
+        members: Vec<Member>,
+    ) -> Result<(), Status> {
         let former;
         {
             let mut state = self.state.lock();
@@ -127,7 +136,7 @@ impl Attach {
             match &state.target {
                 Some((known, _)) if *known != me => return Err(Status::INVALID_FIELD),
                 Some(_) => {}
-                None => state.target = Some((me, Target::new(me, Pool::new(POOL_BYTES)))),
+                None => state.target = Some((me, Target::new(me, credit, Pool::new(POOL_BYTES)))),
             }
             state.op_limit = op_limit.min(OP_LIMIT_MAX);
             former = std::mem::replace(&mut state.members, members.into());
@@ -173,6 +182,11 @@ impl Attach {
         self.state.lock().target.as_ref().map_or(0, |(_, target)| target.open())
     }
 
+    /// Bytes of memory that its ops are given.
+    pub fn credit_bytes(&self) -> u64 {
+        self.state.lock().target.as_ref().map_or(0, |(_, target)| target.credit().given())
+    }
+
     /// Puts in what came.
     ///
     /// # Errors
@@ -189,6 +203,13 @@ impl Attach {
         }
         let mut effects = Effects::new();
         target.handle(input, &mut effects);
+        let credit = target.credit();
+        if let Some(refusals) = state.count_refusals(&effects) {
+            tracing::warn!(
+                host = %self.host.nqn, given = credit.given(), taken = credit.taken(), refusals,
+                "a host, or a peer in its name, sends more than it was given memory for: it is refused"
+            );
+        }
         let watch = state.enter_limits(&effects);
         Ok(Given { effects, watch })
     }
@@ -233,6 +254,14 @@ impl Attach {
 }
 
 impl State {
+    /// Counts what was refused for want of credit. How much, if it is time to say so: at the first, and whenever it has doubled.
+    fn count_refusals(&mut self, effects: &Effects<Token>) -> Option<u64> {
+        let is_refusal = |one: &&Effect<Token>| matches!(one, Effect::Answer { answer, .. } if answer.ending == Ending::NoCredit);
+        let before = self.refusals;
+        self.refusals += effects.iter().filter(is_refusal).count() as u64;
+        (self.refusals > before && self.refusals.is_power_of_two()).then_some(self.refusals)
+    }
+
     /// Has the time of reductions run that begin now. Whether nothing watches it yet.
     fn enter_limits(&mut self, effects: &Effects<Token>) -> bool {
         let begun =

@@ -124,7 +124,10 @@ impl AttachCommand {
             Ok(Member { namespace: nsid, handle, shift_blocks, way })
         });
         let members = members.collect::<Result<_, Status>>()?;
-        attach.set_members(record.index, Duration::from_millis(record.op_limit_ms.max(1).into()), members)
+        let given = entry_of(&self.association)?.peer_memory;
+        let credit = if record.credit_bytes == 0 { given } else { given.min(record.credit_bytes) };
+        let op_limit = Duration::from_millis(record.op_limit_ms.max(1).into());
+        attach.set_members(record.index, credit, op_limit, members)
     }
 }
 
@@ -196,6 +199,7 @@ pub(in super::super) fn report(
         boot_id: capability.map_or(0, |capability| capability.boot_id),
         key: attach.key,
         ledger: entry.ledgers.id(namespace).unwrap_or(0),
+        credit_bytes: attach.credit_bytes(),
     };
     Ok(report.encode().to_vec())
 }
