@@ -209,7 +209,6 @@ mod tests {
     }
 
     #[test]
-<<<<<<< HEAD
     fn without_a_redo_log_a_missing_member_keeps_its_own_writes_here_alone() {
         let lost = MemberStatus { state: MemberHealth::Missing, path: None, ..member(3, None) };
         let members = vec![member(0, Some(0)), member(1, Some(0)), member(2, Some(0)), lost];
@@ -218,7 +217,9 @@ mod tests {
         assert!(said.contains("writes of what it held, at this host: a missing member"), "{said}");
         let logged = ArrayStatus { redo_log: "in-force".to_owned(), ..status("peer", members) };
         assert!(lines(&explain(&logged)).join("\n").contains("the redo log needs"));
-=======
+    }
+
+    #[test]
     fn a_target_without_memory_is_named() {
         let mut members = vec![member(0, Some(0)), member(1, Some(0))];
         for (member, given) in members.iter_mut().zip([128 << 20, 4096]) {
@@ -227,7 +228,6 @@ mod tests {
         let said = lines(&explain(&status("peer", members))).join("\n");
         assert!(said.contains("nvme://1: its target gives too little memory"), "{said}");
         assert!(said.contains("--peer-memory") && !said.contains("nvme://0"), "{said}");
->>>>>>> credits
     }
 
     #[test]
