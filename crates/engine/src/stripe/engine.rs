@@ -276,6 +276,15 @@ impl<'a, D: Device> Owned<'a, D> {
         self.shared().suspect(self.stripe(), reason);
     }
 
+    /// What was to make a suspect stripe consistent again has failed, and why is told as well.
+    pub(super) fn stays_suspect(self, reason: &str) {
+        if self.is_suspect() {
+            let (stripe, reason) = (self.stripe(), reason.to_string());
+            self.shared().members.report(Event::StripeSuspect { stripe, reason });
+        }
+        self.suspect(reason);
+    }
+
     /// The stripe's parity agrees with its data from now on.
     pub(super) fn trust(self) {
         self.shared().consistency.trust(self.stripe());

@@ -117,7 +117,7 @@ async fn run<D: Device>(
             Ok(how) => mend_by_host(owned, *how, step, fua).await,
             Err(error) => Err(error.clone()),
         };
-        result = result.and(mended.inspect_err(|error| owned.suspect(&error.to_string())));
+        result = result.and(mended.inspect_err(|error| owned.stays_suspect(&error.to_string())));
     }
     result?;
     // Parity agrees in the rows of every step, and not before.

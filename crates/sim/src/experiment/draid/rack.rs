@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use engine::buffer::{Buffer, Gather, Pool};
 use engine::device::{Answered, Answering, Device, DeviceError, DeviceInfo, PeerMember, Place};
+use engine::fabric::credit::CREDIT_BYTES;
 use engine::fabric::effect::{Effect, Effects, Input};
 use engine::fabric::host::Attach;
 use engine::fabric::order::{Answer, Base, Contribution, How, Op, Order, PeerIndex, Role, Settle, Stamp};
@@ -60,10 +61,11 @@ impl Rack {
         let node = |(index, speed): (usize, &NicSpeed)| {
             let index = PeerIndex::try_from(index).expect("as many as an attach has");
             attach.set_reaches(index, u32::MAX);
+            attach.set_given(index, CREDIT_BYTES);
             Rc::new(Node {
                 nic: Nic::new(time, *speed),
                 drive: Drive::new(time, drives, u64::from(index) + 2),
-                target: RefCell::new(Target::new(index, Arc::clone(&pool))),
+                target: RefCell::new(Target::new(index, CREDIT_BYTES, Arc::clone(&pool))),
                 begun_reads: RefCell::default(),
             })
         };
