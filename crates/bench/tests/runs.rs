@@ -413,7 +413,7 @@ fn settings_without_sense_are_refused() {
 
 #[test]
 fn a_report_of_tiny_runs_has_plots_of_every_kind() {
-    use bench::report::{Extent, Plan, write};
+    use bench::report::{Extent, Plan, Set, write};
     let folder = tempfile::tempdir().expect("a folder");
     let names =
         ["straid-fig12", "straid-fig13", "straid-fig15", "straid-fig18", "straid-fig20", "straid-table5"];
@@ -421,7 +421,8 @@ fn a_report_of_tiny_runs_has_plots_of_every_kind() {
     fs::create_dir(&traces).expect("a folder");
     trace_of_all_kinds(&traces);
     let plan = Plan {
-        extent: Extent::Quick,
+        set: Set::OnMachine(Extent::Quick),
+        measured: Vec::new(),
         only: names.map(str::to_string).to_vec(),
         traces: Some(traces),
         output: folder.path().join("report"),
@@ -456,6 +457,39 @@ fn a_report_of_tiny_runs_has_plots_of_every_kind() {
     assert!(json.as_array().is_some_and(|runs| runs.len() > 25));
     let unknown = Plan { only: vec!["straid-fig99".to_string()], ..plan };
     assert!(matches!(write(&unknown, &|_| {}), Err(Error::Setting(_))));
+}
+
+#[test]
+fn a_report_of_draid_has_the_papers_claims_beside_its_own_figures() {
+    use bench::report::{Plan, Set, write};
+    let folder = tempfile::tempdir().expect("a folder");
+    let measured = folder.path().join("measured.json");
+    let point = r#"{"experiment": "fig10", "panel": "RAID-5", "series": "peer", "x": "4K", "bytes_per_s": 18300000.0,
+        "latency_us": 7000.0, "sent": 1.06, "received": 0.04, "rate_mbit": 200}"#;
+    fs::write(&measured, format!("[{point}]")).expect("a file");
+    let plan = Plan {
+        set: Set::Draid,
+        only: vec!["fig17a".to_string()],
+        measured: vec![measured.clone()],
+        traces: None,
+        output: folder.path().join("report"),
+        runtime: None,
+        member_bytes: None,
+    };
+    let text = fs::read_to_string(write(&plan, &|_| {}).expect("a report")).expect("a page");
+    for words in [
+        "fig17a-1.svg",
+        "fig17a-4.svg",
+        "near the optimum at every width",
+        "(as in the paper)",
+        "<td>18.3</td>",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let unknown = Plan { only: vec!["straid-fig10".to_string()], ..plan.clone() };
+    assert!(matches!(write(&unknown, &|_| {}), Err(Error::Setting(words)) if words.contains("fig17b")));
+    fs::write(&measured, "{}").expect("a file");
+    assert!(matches!(write(&plan, &|_| {}), Err(Error::Setting(words)) if words.contains("bench-draid")));
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The report's page.
 
-use std::fmt::Write as _;
-
 use charts::escape;
 
 use super::claims::Found;
@@ -28,13 +26,7 @@ pub(super) fn section(experiment: &Experiment, plots: &[(String, String)], measu
         return text + "<p>Nothing was run: no traces were given.</p>";
     }
     text += &claims(experiment, measured);
-    for (file, caption) in plots {
-        let caption = escape(caption);
-        let _infallible = write!(
-            text,
-            "<figure><img src=\"{file}\" alt=\"{caption}\"><figcaption>{caption}</figcaption></figure>"
-        );
-    }
+    text += &figures(plots);
     let rows: String = measured.iter().map(row).collect();
     text + "<details><summary>figures</summary><table>" + HEAD + &rows + "</table></details>"
 }
@@ -74,20 +66,36 @@ fn row(measured: &Measured) -> String {
     )
 }
 
-/// The whole page.
-pub(super) fn page(machine: &Machine, lab: &str, sections: &[String]) -> String {
+/// What the page is about, where runs are made on this machine.
+pub(super) fn about_machine(machine: &Machine, lab: &str) -> String {
     let Machine { cpu, cores, kernel, parity_kernel, load_before } = machine;
-    let intro = format!(
+    format!(
         "<p>The experiments of the StRAID paper's section 5, on {}: {}, {cores} cores, Linux {}, parity by \
          {parity_kernel}; load average at the end {load_before}. The floor (roofline) is what plain copies and parity \
-         passes of the same requests reach on the same cores. All figures are in <a href=\"figures.json\">figures.json</a>.</p>",
+         passes of the same requests reach on the same cores. {RAW}</p>",
         escape(lab),
         escape(cpu),
         escape(kernel)
-    );
+    )
+}
+
+/// Where the figures are.
+pub(super) const RAW: &str = "All figures are in <a href=\"figures.json\">figures.json</a>.";
+
+/// Plots with their captions.
+pub(super) fn figures(plots: &[(String, String)]) -> String {
+    let figure = |(file, caption): &(String, String)| {
+        let caption = escape(caption);
+        format!("<figure><img src=\"{file}\" alt=\"{caption}\"><figcaption>{caption}</figcaption></figure>")
+    };
+    plots.iter().map(figure).collect()
+}
+
+/// The whole page.
+pub(super) fn page(about: &str, sections: &[String]) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Twill: benchmarks</title>\
-         <style>{STYLE}</style></head><body><h1>Twill: benchmarks</h1>{intro}{}</body></html>\n",
+         <style>{STYLE}</style></head><body><h1>Twill: benchmarks</h1>{about}{}</body></html>\n",
         sections.concat()
     )
 }

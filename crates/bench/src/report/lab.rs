@@ -36,8 +36,8 @@ pub(super) struct Case {
 }
 
 impl Lab {
-    pub(super) fn new(plan: &Plan) -> Result<Self, Error> {
-        let (runtime, member_bytes) = match plan.extent {
+    pub(super) fn new(plan: &Plan, extent: Extent) -> Result<Self, Error> {
+        let (runtime, member_bytes) = match extent {
             Extent::Quick => (0.4, 512 << 20),
             Extent::Full => (5.0, 2 << 30),
         };
@@ -45,7 +45,7 @@ impl Lab {
         let shards = std::iter::successors(Some(1), |shards| Some(shards * 2))
             .take_while(|shards| *shards <= cores.max(8));
         Ok(Lab {
-            extent: plan.extent,
+            extent,
             member_bytes: plan.member_bytes.unwrap_or(member_bytes),
             runtime: plan.runtime.unwrap_or(runtime),
             shards: shards.collect(),

@@ -1,6 +1,8 @@
-//! The experiments of the StRAID and ScalaRAID papers at this machine's size, as a page with plots and the raw figures beside it.
+//! The experiments of the StRAID and ScalaRAID papers at this machine's size, or of the dRAID paper at its own, as a page with plots and
+//! the raw figures beside it.
 
 mod claims;
+mod draid;
 mod experiments;
 mod html;
 mod lab;
@@ -18,11 +20,14 @@ use experiments::Experiment;
 use lab::{Case, Lab};
 use measured::Measured;
 
-pub use plan::{Extent, Plan};
+pub use plan::{Extent, Plan, Set};
 
-/// Names of the experiments, and what each shows.
-pub fn names() -> Vec<(&'static str, &'static str)> {
-    experiments::ALL.iter().map(|experiment| (experiment.name, experiment.title)).collect()
+/// Names of the experiments of a set, and what each shows.
+pub fn names(set: Set) -> Vec<(&'static str, &'static str)> {
+    match set {
+        Set::OnMachine(_) => experiments::ALL.iter().map(|one| (one.name, one.title)).collect(),
+        Set::Draid => draid::names(),
+    }
 }
 
 /// Runs the experiments and writes `index.html`, a plot for each chart and `figures.json`. Returns the page; `say`
@@ -31,13 +36,21 @@ pub fn names() -> Vec<(&'static str, &'static str)> {
 /// # Errors
 /// An unknown name, a run that failed, a file that cannot be written.
 pub fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
-    if let Some(unknown) = plan.only.iter().find(|only| !names().iter().any(|(name, _)| name == only)) {
-        let known: Vec<&str> = names().iter().map(|(name, _)| *name).collect();
+    let names = names(plan.set);
+    if let Some(unknown) = plan.only.iter().find(|only| !names.iter().any(|(name, _)| name == only)) {
+        let known: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
         return Err(Error::Setting(format!("no experiment {unknown:?}; there are {}", known.join(", "))));
     }
     std::fs::create_dir_all(&plan.output)
         .map_err(|source| Error::Io { path: plan.output.clone(), source })?;
-    let lab = Lab::new(plan)?;
+    match plan.set {
+        Set::OnMachine(extent) => write_on_machine(plan, extent, say),
+        Set::Draid => draid::write(plan, say),
+    }
+}
+
+fn write_on_machine(plan: &Plan, extent: Extent, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
+    let lab = Lab::new(plan, extent)?;
     let members = OpenMembers::open(&lab.members())?;
     let (mut all, mut sections) = (Vec::new(), Vec::new());
     for experiment in experiments::ALL {
@@ -52,7 +65,7 @@ pub fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
     let json = serde_json::to_vec_pretty(&all).expect("figures are plain data");
     write_file(&plan.output.join("figures.json"), &json)?;
     let page = plan.output.join("index.html");
-    write_file(&page, html::page(&Machine::now(), &lab.words(), &sections).as_bytes())?;
+    write_file(&page, html::page(&html::about_machine(&Machine::now(), &lab.words()), &sections).as_bytes())?;
     Ok(page)
 }
 

@@ -5,6 +5,15 @@ use std::str::FromStr;
 
 use crate::setting::named;
 
+/// Which experiments are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Those of the StRAID and ScalaRAID papers on this machine.
+    OnMachine(Extent),
+    /// Those of the dRAID paper at its own scale, in virtual time.
+    Draid,
+}
+
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
@@ -14,21 +23,24 @@ pub enum Extent {
     Full,
 }
 
-impl FromStr for Extent {
+impl FromStr for Set {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        named(text, &[("quick", Extent::Quick), ("full", Extent::Full)])
+        let (quick, full) = (Set::OnMachine(Extent::Quick), Set::OnMachine(Extent::Full));
+        named(text, &[("quick", quick), ("full", full), ("draid", Set::Draid)])
     }
 }
 
 /// What to run, and where the page goes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How much.
-    pub extent: Extent,
+    /// Which.
+    pub set: Set,
     /// Only these experiments; all if there are none.
     pub only: Vec<String>,
+    /// Of `draid`: what `cargo xtask bench-draid --json` has measured over sockets, to stand beside it.
+    pub measured: Vec<PathBuf>,
     /// Folder of traces.
     pub traces: Option<PathBuf>,
     /// Folder for the page and the raw figures.

@@ -90,11 +90,11 @@ fn stage_parts(shares: &[Shares]) -> Vec<Part> {
 }
 
 /// The names, each once, in the order in which they come.
-pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+pub(super) fn distinct<'a, T: ToString + 'a>(names: impl Iterator<Item = &'a T>) -> Vec<String> {
     let mut distinct: Vec<String> = Vec::new();
-    for name in names {
-        if !distinct.contains(name) {
-            distinct.push(name.clone());
+    for name in names.map(ToString::to_string) {
+        if !distinct.contains(&name) {
+            distinct.push(name);
         }
     }
     distinct

@@ -27,8 +27,9 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
         }
         Some(BenchCommand::Report(report)) => {
             let plan = bench::report::Plan {
-                extent: report.set,
+                set: report.set,
                 only: report.only.clone(),
+                measured: report.measured.clone(),
                 traces: report.traces.clone(),
                 output: report.output.clone(),
                 runtime: report.runtime,

@@ -173,15 +173,22 @@ pub struct RunArguments {
 
 /// Arguments of `bench report`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: all experiments, small, as a page to look at
-  twill bench report --output report")]
+#[command(
+    after_help = "Examples: all experiments on this machine, small, as a page to look at; the dRAID paper's figures
+  twill bench report --output report
+  twill bench report --set draid --output draid"
+)]
 pub struct ReportArguments {
-    /// How much: `quick` takes a few minutes, `full` an hour.
+    /// Which: StRAID's and ScalaRAID's on this machine, `quick` in a few minutes, `full` in an hour; or `draid`, that paper's figures
+    /// at its own scale in virtual time.
     #[arg(long, default_value = "quick")]
-    pub set: bench::report::Extent,
-    /// Only these experiments, like straid-fig10.
+    pub set: bench::report::Set,
+    /// Only these experiments, like straid-fig10, or fig10 of `draid`.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// With `draid`: what cargo xtask bench-draid --json has measured over sockets, to stand on the same page.
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    pub measured: Vec<PathBuf>,
     /// Folder of traces for straid-fig18.
     #[arg(long, value_name = "FOLDER")]
     pub traces: Option<PathBuf>,
