@@ -28,6 +28,8 @@ pub struct Experiment {
     pub ratios: &'static [(&'static str, &'static str)],
     /// The targets' links have this part of the rate of the host's.
     pub narrower: u32,
+    /// Whether the paper says that throughput grows in a line with x.
+    pub linear: bool,
     levels: &'static [u32],
     modes: &'static [&'static str],
     /// Each with what it adds to the names of series.
@@ -172,6 +174,7 @@ const USUAL: Experiment = Experiment {
     here: "",
     ratios: PEER_BY_HOST,
     narrower: 1,
+    linear: false,
     levels: BOTH_LEVELS,
     modes: BOTH_MODES,
     states: HEALTHY,
@@ -222,6 +225,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         claim: "linear from 4 to 18 targets, up to 84 of 92 Gbit/s; parity at the host stops at half the link",
         here: "4 to 10 targets whose links have a fifth of the rate of the host's: they are the limit that drives are in the paper",
         narrower: 5,
+        linear: true,
         places: |_| widths(Load::Random { kib: KIB, reads_percent: 0 }),
         quick: &["4", "6", "8", "10"],
         ..USUAL

@@ -71,8 +71,19 @@ impl<'a> Found<'a> {
                     parts.push(format!("{panel}: {} {least:.2} to {most:.2}", ratio_name(above, below)));
                 }
             }
+            if self.experiment.linear {
+                parts.push(format!("{panel}: peer in a line, r² {:.3}", self.linearity(panel)));
+            }
         }
         parts.join("; ")
+    }
+
+    /// How near peer's throughput is to a line along x.
+    fn linearity(&self, panel: &str) -> f64 {
+        let along = self.names(|point| &point.x).into_iter();
+        let middle = |x: &str| median(self.of(panel, x, "peer").map(|point| point.bytes_per_s));
+        let places: Vec<(f64, f64)> = along.filter_map(|x| Some((x.parse().ok()?, middle(x)))).collect();
+        r_squared(&places)
     }
 
     fn table(&self) -> String {
@@ -153,6 +164,15 @@ impl<'a> Found<'a> {
     }
 }
 
+/// The part of y's variance that a line along x explains.
+fn r_squared(places: &[(f64, f64)]) -> f64 {
+    let count = places.len() as f64;
+    let mean_x = places.iter().map(|place| place.0).sum::<f64>() / count;
+    let mean_y = places.iter().map(|place| place.1).sum::<f64>() / count;
+    let sum = |of: fn(f64, f64) -> f64| places.iter().map(|(x, y)| of(x - mean_x, y - mean_y)).sum::<f64>();
+    sum(|x, y| x * y).powi(2) / (sum(|x, _| x * x) * sum(|_, y| y * y))
+}
+
 fn ratio_name(above: &str, below: &str) -> String {
     format!("{above} / {below}")
 }
@@ -193,5 +213,12 @@ mod tests {
         assert!(text.contains("| RAID-5, 100 % | 20.0 (2.00 / 0.50) | - | - |"), "{text}");
         assert!(text.contains("RAID-5: peer / host 2.00 to 2.00 |"), "{text}");
         assert!(text.contains("medians of 2 runs of 2 s"), "{text}");
+    }
+
+    #[test]
+    fn a_line_explains_all_of_a_line_and_less_of_a_bend() {
+        assert_eq!(r_squared(&[(4.0, 10.0), (6.0, 15.0), (8.0, 20.0)]), 1.0);
+        let bent = r_squared(&[(4.0, 10.0), (6.0, 10.0), (8.0, 20.0)]);
+        assert!((0.74..0.76).contains(&bent), "{bent}");
     }
 }
