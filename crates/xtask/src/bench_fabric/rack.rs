@@ -157,6 +157,7 @@ impl<'a> Rack<'a> {
         let status = fail
             .args(["fail", &slot.to_string(), "--control"])
             .arg(control)
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()?;
         if !status.success() {

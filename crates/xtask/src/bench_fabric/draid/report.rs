@@ -118,11 +118,13 @@ impl<'a> Found<'a> {
                 format!("the host's link of {rate} Mbit/s each way, the targets' of {}", rate / part)
             }
         };
-        let rounds = self.rounds();
+        let runs = match self.rounds() {
+            1 => "one run".to_owned(),
+            rounds => format!("medians of {rounds} runs"),
+        };
+        let word = if figures.contains(',') { "Figures" } else { "Figure" };
         let here = if here.is_empty() { String::new() } else { format!(" Here: {here}.") };
-        format!(
-            "#### Figures {figures}: {title}\n\n`--only {name}`; {links}; medians of {rounds} runs of {seconds} s.{here}"
-        )
+        format!("#### {word} {figures}: {title}\n\n`--only {name}`; {links}; {runs} of {seconds} s.{here}")
     }
 
     /// Runs of each point: of most, if a run broke off.
