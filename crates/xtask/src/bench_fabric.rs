@@ -4,6 +4,7 @@
 //! Every target and the host has a network namespace of its own; all links go to one bridge and are shaped in both directions, so
 //! that the links are the limit and not the processors.
 
+pub mod draid;
 mod links;
 pub mod lost_reads;
 mod rack;
@@ -13,7 +14,7 @@ mod setting;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::machine;
 use links::Links;
@@ -23,6 +24,8 @@ use setting::Setting;
 
 const PAGE: &str = "docs/fabric.md";
 const SECTION: &str = "bench-fabric";
+/// With `--rate 0`.
+const SECTION_UNLIMITED: &str = "bench-fabric-unlimited";
 
 /// Arguments of `cargo xtask bench-fabric`.
 #[derive(clap::Args)]
@@ -32,6 +35,9 @@ const SECTION: &str = "bench-fabric";
 pub struct Arguments {
     #[command(flatten)]
     setting: Setting,
+    /// Members of the array, each on a target of its own
+    #[arg(long, default_value_t = 6)]
+    targets: usize,
     /// Levels
     #[arg(long, value_delimiter = ',', default_value = "5,6")]
     levels: Vec<u32>,
@@ -44,21 +50,20 @@ pub struct Arguments {
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let report = arguments.setting.kept.or_measure(Report::join, || measure(root, arguments))?;
     arguments.setting.kept.keep(&report)?;
-    arguments.setting.kept.show(&report::text(&report), &root.join(PAGE), SECTION)?;
+    let section = if report.rate_mbit == 0 { SECTION_UNLIMITED } else { SECTION };
+    arguments.setting.kept.show(&report::text(&report), &root.join(PAGE), section)?;
     Ok(if report.points.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let twill = machine::program(root, arguments.setting.twill.as_deref())?;
-    let links = Links::new(&vec![arguments.setting.rate; arguments.setting.targets], arguments.setting.rate)?;
-    let mut report =
-        Report { targets: arguments.setting.targets, rate_mbit: arguments.setting.rate, points: Vec::new() };
+    let &Arguments { targets, setting: Setting { rate, .. }, .. } = arguments;
+    let links = Links::new(&vec![rate; targets], rate)?;
+    let mut report = Report { targets, rate_mbit: rate, points: Vec::new() };
     for &level in &arguments.levels {
         for round in 0..arguments.setting.rounds {
             for fabric in ["host", "peer", "auto"] {
-                let targets = arguments.setting.targets;
-                let rack =
-                    Rack::start(&twill, &links, Array { targets, level, fabric, reducers: "fastest" })?;
+                let rack = Rack::start(&twill, &links, Array::new(targets, level, fabric))?;
                 for size in &arguments.sizes {
                     let point = write(&rack, level, fabric, size, arguments.setting.seconds)?;
                     eprintln!(
@@ -77,17 +82,14 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
 
 /// Random writes of one size.
 fn write(rack: &Rack<'_>, level: u32, fabric: &str, size: &str, seconds: u32) -> Result<Point> {
-    let before = rack.links.host_bytes()?;
-    let write = rack.fio("randwrite", size, 32, seconds, &[])?;
-    let after = rack.links.host_bytes()?;
-    let bytes = write["io_bytes"].as_f64().context("bytes")?;
+    let measured = rack.measure(|| rack.fio("randwrite", size, 32, seconds, &[]))?;
     Ok(Point {
         level,
         mode: fabric.to_owned(),
         size: size.to_owned(),
-        bytes_s: write["bw_bytes"].as_f64().context("a rate")?,
-        latency_us: write["clat_ns"]["mean"].as_f64().unwrap_or(0.0) / 1e3,
-        sent: (after.0 - before.0) as f64 / bytes,
-        received: (after.1 - before.1) as f64 / bytes,
+        bytes_s: measured.work.bytes_s,
+        latency_us: measured.work.latency_us,
+        sent: measured.sent,
+        received: measured.received,
     })
 }

@@ -122,7 +122,8 @@ pub fn script(root: &Path, name: &str) -> PathBuf {
     root.join("scripts/vm").join(name)
 }
 
-fn on_path(program: &str) -> bool {
+/// Whether a program is here.
+pub fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())

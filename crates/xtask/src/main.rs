@@ -19,6 +19,7 @@ mod machine;
 mod md_compatibility;
 mod models;
 mod mutants;
+mod nbd_client;
 mod nbd_device;
 mod package;
 mod power_cuts;
@@ -59,6 +60,8 @@ enum Command {
     BenchFabric(bench_fabric::Arguments),
     /// Compare which target puts a lost chunk together, over links of one rate or of two
     BenchLostReads(bench_fabric::lost_reads::Arguments),
+    /// Measure what the figures of the dRAID paper show, over links of a limited rate
+    BenchDraid(bench_fabric::draid::Arguments),
     /// Compare what clients of an array see beside one whose member hangs, and beside one that works
     BenchBeside(bench_beside::Arguments),
     /// Compare an array as a virtual machine's disk by vhost-user-blk and by NBD
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Blocks(action) => blocks::run(&action),
         Command::BenchFabric(arguments) => bench_fabric::run(&root, &arguments),
         Command::BenchLostReads(arguments) => bench_fabric::lost_reads::run(&root, &arguments),
+        Command::BenchDraid(arguments) => bench_fabric::draid::run(&root, &arguments),
         Command::BenchBeside(arguments) => bench_beside::run(&root, &arguments),
         Command::BenchMachine(arguments) => bench_machine::run(&root, &arguments),
         Command::BenchTarget(arguments) => bench_target::run(&root, &arguments),

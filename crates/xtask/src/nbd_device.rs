@@ -1,14 +1,14 @@
 //! `cargo xtask nbd-device`: the kernel's NBD client over netlink, with what nbd-client 3.24 cannot ask for: requests that
 //! wait for a new connection when all have gone, and that connection.
 
-use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+use crate::nbd_client::Connection;
 
 /// What `cargo xtask nbd-device` does.
 #[derive(clap::Subcommand)]
@@ -49,7 +49,7 @@ pub struct Place {
 /// Does it; the connections are the kernel's then.
 pub fn run(action: &Action) -> Result<ExitCode> {
     let (Action::Connect { place, .. } | Action::Reconnect { place }) = action;
-    let open = || connect(&place.socket, &place.export);
+    let open = || Connection::open(&place.socket, &place.export);
     let connections: Vec<Connection> = (0..place.connections).map(|_| open()).collect::<Result<_>>()?;
     let first = connections.first().context("--connections is 0")?;
     let mut message = attribute(attributes::INDEX, &place.number.to_ne_bytes());
@@ -69,59 +69,6 @@ pub fn run(action: &Action) -> Result<ExitCode> {
     let family = kernel.family("nbd")?;
     kernel.ask(family, command, &message).with_context(|| format!("/dev/nbd{}", place.number))?;
     Ok(ExitCode::SUCCESS)
-}
-
-struct Connection {
-    stream: UnixStream,
-    bytes: u64,
-    /// The transmission flags that the server sent.
-    flags: u16,
-}
-
-/// NBD's fixed newstyle handshake up to the transmission.
-fn connect(socket: &Path, export: &str) -> Result<Connection> {
-    const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
-    const GO: u32 = 7;
-    const ACKNOWLEDGED: u32 = 1;
-    const INFO: u32 = 3;
-    let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
-    let greeting: [u8; 18] = read(&mut stream)?;
-    if &greeting[..8] != b"NBDMAGIC" || &greeting[8..16] != OPTION_MAGIC {
-        bail!("{}: no NBD server", socket.display());
-    }
-    let name_bytes = u32::try_from(export.len())?;
-    let mut words = 3u32.to_be_bytes().to_vec(); // fixed newstyle, no zeroes
-    words.extend(OPTION_MAGIC);
-    words.extend(GO.to_be_bytes());
-    words.extend((name_bytes + 6).to_be_bytes());
-    words.extend(name_bytes.to_be_bytes());
-    words.extend(export.as_bytes());
-    words.extend([0; 2]); // no information is asked for
-    stream.write_all(&words)?;
-    let (mut bytes, mut flags) = (0, 0);
-    loop {
-        let header: [u8; 20] = read(&mut stream)?;
-        let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
-        let mut data = vec![0; word(16).min(1 << 16) as usize];
-        stream.read_exact(&mut data)?;
-        match (word(12), data.as_slice()) {
-            (ACKNOWLEDGED, _) => return Ok(Connection { stream, bytes, flags }),
-            (INFO, [0, 0, rest @ ..]) if rest.len() == 10 => {
-                bytes = u64::from_be_bytes(rest[..8].try_into().expect("eight bytes"));
-                flags = u16::from_be_bytes(rest[8..].try_into().expect("two bytes"));
-            }
-            (INFO, _) => {}
-            (refusal, words) => {
-                bail!("{export}: refused with {refusal:#x} {}", String::from_utf8_lossy(words))
-            }
-        }
-    }
-}
-
-fn read<const N: usize>(stream: &mut UnixStream) -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    stream.read_exact(&mut bytes).context("the server hung up")?;
-    Ok(bytes)
 }
 
 /// `linux/nbd-netlink.h`.

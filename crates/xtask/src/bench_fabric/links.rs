@@ -1,5 +1,6 @@
 //! Network namespaces for a host and targets, joined by a bridge through links of a limited rate.
 
+use std::cell::Cell;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -9,6 +10,8 @@ const BRIDGE: &str = "twillfab";
 /// The namespaces; they go when this is dropped.
 pub struct Links {
     targets: usize,
+    /// Racks that were set up over them.
+    racks: Cell<u16>,
 }
 
 /// Where a target listens.
@@ -22,7 +25,7 @@ impl Links {
         if !rustix::process::geteuid().is_root() {
             bail!("network namespaces need root: run it with sudo");
         }
-        let links = Links { targets: targets.len() };
+        let links = Links { targets: targets.len(), racks: Cell::new(0) };
         links.remove();
         ip(&["link", "add", BRIDGE, "type", "bridge"])?;
         ip(&["link", "set", BRIDGE, "up"])?;
@@ -31,6 +34,15 @@ impl Links {
             links.connect(&links.target(target), &address(target), &format!("twf{target}"), *rate)?;
         }
         Ok(links)
+    }
+
+    /// A port for the targets of a rack, for each rack another one: the kernel takes the ring of a killed server down in the
+    /// background, and the port stays in use for as long.
+    pub fn port(&self) -> u16 {
+        const FIRST: u16 = 4420;
+        const PORTS: u16 = 10_000;
+        self.racks.set((self.racks.get() + 1) % PORTS);
+        FIRST + self.racks.get()
     }
 
     pub fn host(&self) -> String {

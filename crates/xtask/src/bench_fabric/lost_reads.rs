@@ -8,14 +8,13 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::links::Links;
-use super::rack::{Array, CHUNK, Rack};
+use super::rack::{Array, Measured, Rack};
 use super::setting::Setting;
 use crate::figures::{median, with_range};
 use crate::machine;
 
 const PAGE: &str = "docs/fabric.md";
 const SECTION: &str = "bench-lost-reads";
-const CHUNK_BYTES: usize = 512 << 10;
 /// Where a chunk is put together.
 const PLACES: [(&str, &str, &str); 3] =
     [("host", "host", "fastest"), ("random", "peer", "random"), ("fastest", "peer", "fastest")];
@@ -28,6 +27,9 @@ const PLACES: [(&str, &str, &str); 3] =
 pub struct Arguments {
     #[command(flatten)]
     setting: Setting,
+    /// Members of the array, each on a target of its own
+    #[arg(long, default_value_t = 6)]
+    targets: usize,
     /// How many of the targets have slow links
     #[arg(long, default_value_t = 0)]
     slow: usize,
@@ -78,7 +80,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
-    let &Arguments { setting: Setting { targets, rate, .. }, slow, slow_rate, .. } = arguments;
+    let &Arguments { targets, setting: Setting { rate, .. }, slow, slow_rate, .. } = arguments;
     let twill = machine::program(root, arguments.setting.twill.as_deref())?;
     // The member that is lost is the first; the slow ones are the last.
     let rates: Vec<u32> = (0..targets).map(|at| if at + slow < targets { rate } else { slow_rate }).collect();
@@ -86,10 +88,10 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let mut report = Report { targets, rate_mbit: rate, slow, slow_mbit: slow_rate, points: Vec::new() };
     for round in 0..arguments.setting.rounds {
         for (place, fabric, reducers) in PLACES {
-            let rack = Rack::start(&twill, &links, Array { targets, level: 5, fabric, reducers })?;
+            let rack = Rack::start(&twill, &links, Array { reducers, ..Array::new(targets, 5, fabric) })?;
             rack.fail(0)?;
             for load in &arguments.loads {
-                let point = read(&rack, place, load, arguments)?;
+                let point = read(&rack, place, load, arguments.setting.seconds)?;
                 eprintln!("{place}, {load}, round {}: {:.1} MB/s", round + 1, point.bytes_s / 1e6);
                 report.points.push(point);
                 arguments.setting.kept.keep(&report)?;
@@ -99,21 +101,23 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
-/// Reads nothing but lost chunks: left-symmetric RAID-5 of n members has every n-th data chunk on the first.
-fn read(rack: &Rack<'_>, place: &str, load: &str, arguments: &Arguments) -> Result<Point> {
+fn read(rack: &Rack<'_>, place: &str, load: &str, seconds: u32) -> Result<Point> {
     let (size, depth) = load.split_once(':').context("a load is SIZE:DEPTH")?;
-    let skip = format!("--zoneskip={}", (arguments.setting.targets - 1) * CHUNK_BYTES);
-    let zone = format!("--zonesize={CHUNK}");
-    let before = rack.links.host_bytes()?;
-    let more = ["--zonemode=strided", &zone, &skip];
-    let read = rack.fio("read", size, depth.parse().context("a depth")?, arguments.setting.seconds, &more)?;
-    let received = rack.links.host_bytes()?.1 - before.1;
+    let measured = read_lost(rack, size, depth.parse().context("a depth")?, seconds)?;
     Ok(Point {
         place: place.to_owned(),
         load: load.to_owned(),
-        bytes_s: read["bw_bytes"].as_f64().context("a rate")?,
-        received: received as f64 / read["io_bytes"].as_f64().context("bytes")?,
+        bytes_s: measured.work.bytes_s,
+        received: measured.received,
     })
+}
+
+/// Reads nothing but chunks of the first member: left-symmetric RAID-5 of n members has every n-th data chunk there.
+pub fn read_lost(rack: &Rack<'_>, size: &str, depth: u32, seconds: u32) -> Result<Measured> {
+    let chunk_kib = rack.array.chunk_kib;
+    let zone = format!("--zonesize={chunk_kib}K");
+    let skip = format!("--zoneskip={}K", (rack.array.targets as u32 - 1) * chunk_kib);
+    rack.measure(|| rack.fio("read", size, depth, seconds, &["--zonemode=strided", &zone, &skip]))
 }
 
 /// The table, in Markdown.

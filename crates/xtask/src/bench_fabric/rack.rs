@@ -9,29 +9,54 @@ use serde_json::Value;
 
 use super::links::{Links, address};
 
-/// Of the array; fio takes the same word.
-pub const CHUNK: &str = "512K";
 const MEMBER_BYTES: u64 = 256 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+/// On a machine with other work, ten targets and a host have taken longer than 20 s.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Targets, and a host that serves the array of their drives.
 pub struct Rack<'a> {
     pub links: &'a Links,
     folder: PathBuf,
     processes: Vec<Child>,
-    array: Array,
+    pub array: Array,
 }
 
 /// The array that is served.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Array {
     /// Members, each on a target of its own.
     pub targets: usize,
     pub level: u32,
+    pub chunk_kib: u32,
     /// Where parity is made: `host`, `peer` or `auto`.
     pub fabric: &'static str,
     /// Which target puts a lost chunk together.
     pub reducers: &'static str,
+    /// Whether writes are logged while a member is missing.
+    pub redo_log: bool,
+}
+
+impl Array {
+    /// An array as it comes without options of chunk, reducers or log.
+    pub fn new(targets: usize, level: u32, fabric: &'static str) -> Self {
+        Array { targets, level, chunk_kib: 512, fabric, reducers: "fastest", redo_log: true }
+    }
+}
+
+/// What clients of the array did.
+pub struct Work {
+    pub bytes: f64,
+    pub bytes_s: f64,
+    /// The mean over all requests.
+    pub latency_us: f64,
+}
+
+/// What clients did, and what it cost at the host's interface.
+pub struct Measured {
+    pub work: Work,
+    /// Bytes at the host's interface for each byte of the clients, Ethernet headers and acknowledgements included.
+    pub sent: f64,
+    pub received: f64,
 }
 
 impl<'a> Rack<'a> {
@@ -41,6 +66,7 @@ impl<'a> Rack<'a> {
         std::fs::create_dir_all(&folder)?;
         let mut rack = Rack { links, folder, processes: Vec::new(), array };
         let mut members = Vec::new();
+        let port = links.port();
         for index in 0..array.targets {
             let file = rack.folder.join(format!("drive{index}"));
             std::fs::File::create(&file)?.set_len(MEMBER_BYTES)?;
@@ -48,16 +74,17 @@ impl<'a> Rack<'a> {
             let address = address(index);
             let mut target = rack.command(twill, &links.target(index), &format!("target{index}"))?;
             target.args(["target", "--reservations-new", "--insecure", "--allow-any", "--shards", "1"]);
-            target.args(["--listen", &format!("{address}:4420")]);
+            target.args(["--listen", &format!("{address}:{port}")]);
             target.args(["--peer-hostnqn", &format!("nqn.2026-11.bench:target{index}")]);
             target.arg(format!("{}={nqn}", file.display()));
             rack.processes.push(target.spawn().context("twill target")?);
-            members.push(format!("nvme://{address}:4420/{nqn}"));
+            members.push(format!("nvme://{address}:{port}/{nqn}"));
         }
         rack.create(twill, &members)?;
         let mut serve = rack.command(twill, &links.host(), "host")?;
         serve.args(["serve", "--fabric", array.fabric, "--reducers", array.reducers, "--shards", "1"]);
-        serve.arg("--unix").arg(rack.folder.join("nbd"));
+        serve.args((!array.redo_log).then_some("--no-redo-log"));
+        serve.arg("--unix").arg(rack.socket());
         serve.arg("--control").arg(rack.folder.join("control")).args(&members);
         rack.processes.push(serve.spawn().context("twill serve")?);
         rack.wait_until_ready()?;
@@ -68,25 +95,28 @@ impl<'a> Rack<'a> {
         let start = Instant::now();
         loop {
             let mut create = self.command(twill, &self.links.host(), "host")?;
-            create.args([
-                "create",
-                "--level",
-                &self.array.level.to_string(),
-                "--chunk",
-                CHUNK,
-                "--name",
-                "bench",
-            ]);
-            create.args(["--assume-clean"]).args(members);
+            create.args(["create", "--name", "bench", "--level", &self.array.level.to_string()]);
+            create.args(["--assume-clean", "--chunk", &format!("{}K", self.array.chunk_kib)]).args(members);
             if create.status()?.success() {
                 return Ok(());
             }
             if start.elapsed() > PATIENCE {
-                let said = std::fs::read_to_string(self.folder.join("host.log")).unwrap_or_default();
-                bail!("the array cannot be created: {said}");
+                bail!("the array cannot be created:\n{}", self.last_words());
             }
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// The last lines that the host and each target have logged: the files go with the rack.
+    fn last_words(&self) -> String {
+        const LINES: usize = 3;
+        let targets = (0..self.array.targets).map(|index| format!("target{index}"));
+        let last = |name: String| {
+            let log = std::fs::read_to_string(self.folder.join(format!("{name}.log"))).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            format!("{name}: {}", lines[lines.len().saturating_sub(LINES)..].join(" | "))
+        };
+        targets.chain(["host".to_owned()]).map(last).collect::<Vec<_>>().join("\n")
     }
 
     /// The export is there, and with `peer` every target is attached and reaches the others.
@@ -94,7 +124,7 @@ impl<'a> Rack<'a> {
         let start = Instant::now();
         while !self.is_ready() {
             if start.elapsed() > PATIENCE {
-                bail!("the array is not served: see {}", self.folder.join("host.log").display());
+                bail!("the array is not served:\n{}", self.last_words());
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -106,7 +136,7 @@ impl<'a> Rack<'a> {
         let members = status["members"].as_array().map_or(&[][..], Vec::as_slice);
         let ready =
             |member: &Value| self.array.fabric == "host" || member["remote"]["unreached_targets"] == 0;
-        !members.is_empty() && members.iter().all(ready) && self.folder.join("nbd").exists()
+        !members.is_empty() && members.iter().all(ready) && self.socket().exists()
     }
 
     pub fn status(&self) -> Result<Value> {
@@ -127,6 +157,7 @@ impl<'a> Rack<'a> {
         let status = fail
             .args(["fail", &slot.to_string(), "--control"])
             .arg(control)
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()?;
         if !status.success() {
@@ -135,11 +166,32 @@ impl<'a> Rack<'a> {
         Ok(())
     }
 
-    /// What fio says of a job over NBD.
-    pub fn fio(&self, rw: &str, size: &str, depth: u32, seconds: u32, more: &[&str]) -> Result<Value> {
-        let uri = format!("nbd+unix:///?socket={}", self.folder.join("nbd").display());
+    /// Where NBD is served.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("nbd")
+    }
+
+    /// A folder that goes when the rack does.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Counts bytes at the host's interface while clients work.
+    pub fn measure(&self, work: impl FnOnce() -> Result<Work>) -> Result<Measured> {
+        let before = self.links.host_bytes()?;
+        let work = work()?;
+        let after = self.links.host_bytes()?;
+        let sent = (after.0 - before.0) as f64 / work.bytes;
+        Ok(Measured { sent, received: (after.1 - before.1) as f64 / work.bytes, work })
+    }
+
+    /// A job of fio over NBD.
+    pub fn fio(&self, rw: &str, size: &str, depth: u32, seconds: u32, more: &[&str]) -> Result<Work> {
+        let uri = format!("nbd+unix:///?socket={}", self.socket().display());
         let output = Command::new("fio")
+            // Other places in each run: a run of large requests has too few to be a fair sample.
             .args(["--name=w", "--ioengine=nbd", "--time_based", "--output-format=json", "--size=100%"])
+            .arg("--randrepeat=0")
             .args([format!("--uri={uri}"), format!("--bs={size}"), format!("--runtime={seconds}")])
             .args([format!("--rw={rw}"), format!("--iodepth={depth}")])
             .args(more)
@@ -147,13 +199,12 @@ impl<'a> Rack<'a> {
             .context("fio, which apt has")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let json = text.find('{').map_or("", |start| &text[start..]);
-        let mut report: Value = serde_json::from_str(json).context("what fio says")?;
-        let way = if rw.ends_with("write") { "write" } else { "read" };
-        let job = report["jobs"][0][way].take();
-        if job["io_bytes"].as_f64().is_none_or(|bytes| bytes == 0.0) {
+        let report: Value = serde_json::from_str(json).context("what fio says")?;
+        let work = work_of(&report["jobs"][0]);
+        if work.bytes == 0.0 {
             bail!("fio has moved nothing: {}", String::from_utf8_lossy(&output.stderr));
         }
-        Ok(job)
+        Ok(work)
     }
 
     fn command(&self, twill: &Path, namespace: &str, name: &str) -> Result<Command> {
@@ -168,7 +219,11 @@ impl<'a> Rack<'a> {
             .append(true)
             .open(self.folder.join(format!("{name}.log")))?;
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace]).arg(&link).env("TWILL_STATE_DIR", state);
+        // Its processes go with this one, whatever ends it.
+        command
+            .args(["netns", "exec", namespace, "setpriv", "--pdeathsig", "KILL"])
+            .arg(&link)
+            .env("TWILL_STATE_DIR", state);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)
     }
@@ -182,5 +237,34 @@ impl Drop for Rack<'_> {
             let _status = process.wait();
         }
         let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Reads and writes of a job of fio together.
+fn work_of(job: &Value) -> Work {
+    let sum = |what: fn(&Value) -> f64| what(&job["read"]) + what(&job["write"]);
+    let requests = |way: &Value| way["total_ios"].as_f64().unwrap_or(0.0);
+    let waited_ns = |way: &Value| {
+        way["clat_ns"]["mean"].as_f64().unwrap_or(0.0) * way["total_ios"].as_f64().unwrap_or(0.0)
+    };
+    Work {
+        bytes: sum(|way| way["io_bytes"].as_f64().unwrap_or(0.0)),
+        bytes_s: sum(|way| way["bw_bytes"].as_f64().unwrap_or(0.0)),
+        latency_us: sum(waited_ns) / sum(requests) / 1e3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_of_a_job_are_added_and_each_request_counts_once() {
+        let way = |bytes: u32, requests: u32, mean_ns: u32| {
+            let clat = serde_json::json!({ "mean": mean_ns });
+            serde_json::json!({ "io_bytes": bytes, "bw_bytes": bytes / 2, "total_ios": requests, "clat_ns": clat })
+        };
+        let work = work_of(&serde_json::json!({ "read": way(300, 3, 1000), "write": way(100, 1, 5000) }));
+        assert_eq!((work.bytes, work.bytes_s, work.latency_us), (400.0, 200.0, 2.0));
     }
 }

@@ -4,12 +4,9 @@ use std::path::PathBuf;
 
 use crate::figures::Kept;
 
-/// A rack, and how long and how often it is measured.
+/// Links, and how long and how often is measured over them.
 #[derive(clap::Args)]
 pub struct Setting {
-    /// Members of the array, each on a target of its own
-    #[arg(long, default_value_t = 6)]
-    pub targets: usize,
     /// Rate of each link, each way, in Mbit/s; 0 is no limit
     #[arg(long, default_value_t = 200)]
     pub rate: u32,

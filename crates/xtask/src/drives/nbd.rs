@@ -150,3 +150,31 @@ fn take_bytes(stream: &mut UnixStream, count: usize) -> Result<Vec<u8>> {
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::nbd_client::Connection;
+
+    #[test]
+    fn a_client_reads_what_it_wrote_and_is_refused_beyond_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("nbd");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (stream, _) = listener.accept().unwrap();
+                let _hung_up = serve(&[Drive::new(4 * BLOCK_BYTES)], &RwLock::new(()), stream);
+            });
+            let mut client = Connection::open(&socket, "drive0").unwrap();
+            assert_eq!(client.bytes, 4 * BLOCK_BYTES as u64);
+            let (written, mut read) = ([7; BLOCK_BYTES], [1; 2 * BLOCK_BYTES]);
+            client.write(2 * BLOCK_BYTES as u64, &written).unwrap();
+            client.read(BLOCK_BYTES as u64, &mut read).unwrap();
+            assert_eq!(read, [[0; BLOCK_BYTES], written].concat()[..]);
+            client.write(4 * BLOCK_BYTES as u64, &written).unwrap_err();
+        });
+    }
+}
