@@ -92,6 +92,19 @@ pub enum Role {
     },
 }
 
+impl Role {
+    /// What a target reads whatever data the order brings.
+    #[must_use]
+    pub fn read_before_data(&self) -> Option<Range<u64>> {
+        match self {
+            Role::Contribute { how: How::Overlay, own, rows, .. } if own == rows => None,
+            Role::Contribute { rows, .. } => Some(rows.clone()),
+            Role::Reduce { base: Base::Zero, sink: Sink::Drive | Sink::Host, .. } => None,
+            Role::Reduce { rows, .. } => Some(rows.clone()),
+        }
+    }
+}
+
 /// What a host tells a target to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {

@@ -11,6 +11,7 @@ use nvme_tcp::status::Status;
 use nvme_tcp::vendor::{
     Blocks, ContributeHow, Destination, Op, Order, OrderKind, ReduceBase, Settle, SettleAction, Sink,
 };
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use world::{Attached, BLOCK, World};
@@ -156,6 +157,38 @@ fn writes_of_raid5_keep_parity() {
 #[test]
 fn writes_of_raid6_keep_parity() {
     writes_keep_parity(&World::new(4), 2, 2);
+}
+
+/// D5: a target reads what is replaced while it fetches what replaces it, and reads it once.
+#[test]
+fn the_drive_is_read_while_data_is_fetched() {
+    let world = World::new(2);
+    make_parity(&world, 1, 1);
+    let mut host = world.attach(1, 11, LIMIT);
+    let (rows, new) = (blocks(0, 32), contents(7, 32));
+    let reads = || world.drive(0).reads.load(Ordering::SeqCst);
+    host.begin(1, &reduce(1, ReduceBase::Old, rows, 1, Sink::Drive), Vec::new());
+    // The second is an op that was settled before: it is refused when its data is there, and what was read for it is dropped.
+    let abort = Settle { op: op(2), attach_key: 0, action: SettleAction::Abort };
+    for (number, is_done) in [(1, true), (2, false)] {
+        if !is_done {
+            host.settle(0, &abort);
+        }
+        let before = reads();
+        host.begin(0, &contribute(number, ContributeHow::Delta, Some(rows), rows, &[(1, 1)]), new.clone());
+        let wanted = host.members[0].connected.io.wanted();
+        let since = Instant::now();
+        while reads() == before {
+            assert!(since.elapsed() < LIMIT, "it reads before the data is there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        host.members[0].connected.io.send_wanted(&wanted);
+        let ended = host.members[0].connected.io.end();
+        assert_eq!((ended.status.is_success(), reads()), (is_done, before + 1), "{number}");
+    }
+    assert!(host.members[1].connected.io.end().status.is_success());
+    assert!(world.drive(0).blocks(0..32) == new);
+    check_parity(&world, 1, 1);
 }
 
 #[test]

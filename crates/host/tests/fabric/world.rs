@@ -41,6 +41,8 @@ pub struct Drive {
     pub paused: AtomicBool,
     /// Writes that are held up.
     pub waiting: AtomicUsize,
+    /// Reads that it has answered.
+    pub reads: AtomicUsize,
 }
 
 impl Drive {
@@ -48,7 +50,8 @@ impl Drive {
         let word =
             |at: usize| (seed ^ (at as u64 / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[at % 8];
         let bytes = Mutex::new((0..DRIVE_BLOCKS * BLOCK).map(word).collect());
-        Arc::new(Drive { bytes, paused: AtomicBool::new(false), waiting: AtomicUsize::new(0) })
+        let (paused, waiting, reads) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Drive { bytes, paused, waiting, reads })
     }
 
     pub fn blocks(&self, blocks: Range<usize>) -> Vec<u8> {
@@ -97,6 +100,7 @@ impl Volume for DriveVolume {
 impl Space for DriveVolume {
     async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         let mut buffer = self.pool.take(bytes as usize);
+        self.drive.reads.fetch_add(1, Ordering::SeqCst);
         buffer
             .bytes_mut()
             .copy_from_slice(&self.drive.bytes.lock().expect("no panic")[range(offset_bytes, bytes)]);

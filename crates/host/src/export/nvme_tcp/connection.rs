@@ -208,6 +208,9 @@ impl Commands {
         self.take_buffer(slot, out_bytes);
         self.link.with_queue(|queue| queue.grant(slot, out_bytes));
         self.link.push_wishes(slot);
+        if let Some(Work::Fabric { command, gate }) = &mut self.pending.borrow_mut()[slot.index()].work {
+            command.begin(gate);
+        }
     }
 
     fn take_buffer(&self, slot: Slot, bytes: u32) {

@@ -13,7 +13,7 @@ use engine::device::{Answered, Answering, Device, DeviceError, DeviceInfo, PeerM
 use engine::fabric::credit::CREDIT_BYTES;
 use engine::fabric::effect::{Effect, Effects, Input};
 use engine::fabric::host::Attach;
-use engine::fabric::order::{Answer, Base, Contribution, How, Op, Order, PeerIndex, Role, Settle, Stamp};
+use engine::fabric::order::{Answer, Contribution, Op, Order, PeerIndex, Settle, Stamp};
 use engine::fabric::target::Target;
 use layout::units::DeviceOffset;
 
@@ -261,7 +261,8 @@ impl PeerMember for RackDevice {
     fn order(&self, _key: u64, order: Order, data: Gather) -> Answering {
         let (pending, filler) = pending();
         let (rack, index) = (Rc::clone(&self.rack), self.index);
-        let (op, read_bytes) = (order.stamp.op, bytes_read(&order));
+        let (op, read_bytes) =
+            (order.stamp.op, order.role.read_before_data().map_or(0, |rows| rows.end - rows.start));
         let back = Rc::clone(&rack);
         let token: Token = Box::new(move |answer, data: Gather| {
             let bytes = HEADER_BYTES + data.len() as u64 + if data.is_empty() { 0 } else { HEADER_BYTES };
@@ -289,16 +290,6 @@ impl PeerMember for RackDevice {
 
     fn attached(&self) -> Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(std::future::ready(()))
-    }
-}
-
-/// What a target reads for an order, whatever its data is.
-fn bytes_read(order: &Order) -> u64 {
-    match &order.role {
-        Role::Contribute { how: How::Overlay, own, rows, .. } if own == rows => 0,
-        Role::Contribute { rows, .. } => rows.end - rows.start,
-        Role::Reduce { base: Base::Zero, .. } => 0,
-        Role::Reduce { rows, .. } => rows.end - rows.start,
     }
 }
 

@@ -19,7 +19,7 @@ use super::super::connection_limits::TRANSFER_BYTES_MAX;
 use super::super::gate::Gate;
 use super::super::link::Link;
 use super::attach::Attach;
-use super::site::Site;
+use super::site::{ReadAhead, Site};
 use crate::call::Reply;
 use crate::fabric_wire::{
     answer_to_wire, bytes, epoch_from_wire, order_from_wire, stamp_from_wire, status_of,
@@ -32,6 +32,8 @@ pub(in super::super) struct FabricCommand {
     /// The epoch that it names, for a ledger.
     stamp: Option<EpochStamp>,
     work: Work,
+    /// Its read has begun.
+    ahead: Option<ReadAhead>,
 }
 
 enum Work {
@@ -69,7 +71,7 @@ impl FabricCommand {
             opcode::SETTLE => Work::Settle(vendor::Settle::check(sqe, data_bytes)?),
             _ => Work::Order(vendor::Order::check(sqe, &shape, data_bytes)?),
         };
-        let command = FabricCommand { namespace, shape, stamp: epoch_from_wire(received), work };
+        let command = FabricCommand { namespace, shape, stamp: epoch_from_wire(received), work, ahead: None };
         command.check_size()?;
         command.admit(gate)?;
         Ok(Some(command))
@@ -116,6 +118,17 @@ impl FabricCommand {
     pub fn data_bytes(&self) -> u32 {
         let returned = if let Work::Order(order) = &self.work { order.data_in_blocks() } else { 0 };
         self.data_out_bytes().max(returned << self.shape.block_shift)
+    }
+
+    /// Its data is being fetched: what it reads may be read meanwhile (D5). What it lacks then, or may not do, is said when it is carried
+    /// out.
+    pub fn begin(&mut self, gate: &Gate) {
+        let Work::Order(ordered) = &self.work else { return };
+        let Some(attach) = gate.entry.attaches.of_host(self.namespace, &gate.host) else { return };
+        let order = order_from_wire(ordered, self.shape.block_shift);
+        if let Some(rows) = order.role.read_before_data() {
+            self.ahead = Some(Site::of(&attach, &gate.shard).read_ahead(order.stamp.op, rows));
+        }
     }
 
     /// Carries it out: its answer comes when its op has come so far, from a task of its own.

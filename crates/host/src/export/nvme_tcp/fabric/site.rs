@@ -19,7 +19,7 @@ use super::super::namespace::Namespace;
 use super::attach::{Answered, Attach, Attaches, Given, Member, Token, Way};
 use super::peers::Peer;
 use super::within::within;
-use crate::call::Reply;
+use crate::call::{Call, Reply};
 use crate::fabric_wire::{ending_of_contribution, op_to_wire};
 use crate::shard::ShardContext;
 
@@ -31,6 +31,26 @@ pub(super) struct Site {
     attach: Arc<Attach>,
     namespace: Rc<dyn Namespace>,
     shard: ShardContext,
+    /// Reads that have begun for orders whose data is still on its way.
+    ahead: RefCell<BTreeMap<Op, Ahead>>,
+}
+
+/// A read that has begun.
+struct Ahead {
+    rows: Range<u64>,
+    result: Call<Result<Gather, ()>>,
+}
+
+/// While it lives, a read that has begun waits for its order.
+pub(super) struct ReadAhead {
+    site: Rc<Site>,
+    op: Op,
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.site.ahead.borrow_mut().remove(&self.op);
+    }
 }
 
 thread_local! {
@@ -47,10 +67,11 @@ impl Site {
             return known;
         }
         let namespace = attach.source.open(shard);
-        let site = Rc::new(Site { attach: Arc::clone(attach), namespace, shard: shard.clone() });
+        let (attach, shard, ahead) = (Arc::clone(attach), shard.clone(), RefCell::default());
+        let site = Rc::new(Site { attach, namespace, shard, ahead });
         SITES.with_borrow_mut(|sites| {
             sites.retain(|_, one| one.strong_count() > 0);
-            sites.insert(attach.handle(), Rc::downgrade(&site));
+            sites.insert(site.attach.handle(), Rc::downgrade(&site));
         });
         site
     }
@@ -64,6 +85,33 @@ impl Site {
             Err(error) => {
                 tracing::debug!(?rows, %error, "rows of an op cannot be read");
                 Err(())
+            }
+        }
+    }
+
+    /// Begins the read of an order while its data is fetched (D5). F-I1: the host has the stripe, so nothing is written to these rows
+    /// before the op's own write.
+    pub fn read_ahead(self: &Rc<Self>, op: Op, rows: Range<u64>) -> ReadAhead {
+        let (reply, result) = Reply::new(self.shard.index);
+        let (site, wanted) = (Rc::clone(self), rows.clone());
+        self.shard.executor.spawn(async move { reply.send(site.read(wanted).await) });
+        self.ahead.borrow_mut().insert(op, Ahead { rows, result });
+        ReadAhead { site: Rc::clone(self), op }
+    }
+
+    /// What was read ahead, or is read now.
+    fn ahead_or_now(
+        self: &Rc<Self>,
+        op: Op,
+        rows: Range<u64>,
+    ) -> impl Future<Output = Result<Gather, ()>> + 'static {
+        // At once: the command that began the read is at its end soon.
+        let ahead = self.ahead.borrow_mut().remove(&op).filter(|ahead| ahead.rows == rows);
+        let site = Rc::clone(self);
+        async move {
+            match ahead {
+                Some(ahead) => ahead.result.await.unwrap_or(Err(())),
+                None => site.read(rows).await,
             }
         }
     }
@@ -93,10 +141,13 @@ impl Site {
             match effect {
                 Effect::Answer { token, answer, data } => token.send(Answered { answer, data }),
                 Effect::Limit { .. } => {} // its time runs since it was entered
-                Effect::Read { op, rows } => self.shard.executor.spawn(async move {
-                    let result = site.read(rows).await.map(|data| whole(data, &site.shard));
-                    site.give_back(Input::Read { op, result });
-                }),
+                Effect::Read { op, rows } => {
+                    let read = self.ahead_or_now(op, rows);
+                    self.shard.executor.spawn(async move {
+                        let result = read.await.map(|data| whole(data, &site.shard));
+                        site.give_back(Input::Read { op, result });
+                    });
+                }
                 Effect::Write { op, start, data, fua } => self.shard.executor.spawn(async move {
                     let written = site.namespace.write(start, data, fua).await;
                     let result = written.map_err(|error| {
