@@ -142,6 +142,9 @@ enum Experiment {
 
 #[derive(Args)]
 struct DraidArguments {
+    /// Print the claims as a table of Markdown.
+    #[arg(long)]
+    markdown: bool,
     /// Only these, such as fig10,fig15.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -327,7 +330,19 @@ fn print_draid(arguments: &DraidArguments) -> ExitCode {
     let (mut all, mut failed) = (Vec::new(), 0);
     for experiment in draid::ALL.iter().filter(is_chosen) {
         let rows = experiment.run(arguments.threads.unwrap_or_else(cores), &|_| {});
-        if !arguments.json {
+        if arguments.markdown {
+            for claim in experiment.claims {
+                let Some(here) = claim.here(&rows) else { continue };
+                failed += u32::from(here.verdict == draid::Verdict::Not);
+                println!(
+                    "| {} | {} | {} | {} |",
+                    experiment.figures,
+                    claim.paper,
+                    here.words,
+                    here.verdict.words()
+                );
+            }
+        } else if !arguments.json {
             println!("\nFigures {}: {}\n{}", experiment.figures, experiment.title, draid::heading());
             rows.iter().for_each(|row| println!("{}", row.words()));
             for claim in experiment.claims {

@@ -7,9 +7,10 @@ use charts::{Bar, Labels, Series, escape};
 use serde::Deserialize;
 use sim::experiment::draid::{ALL, Experiment, Row};
 
+use super::html;
+use super::output::write_file;
 use super::plan::Plan;
 use super::plots::distinct;
-use super::{html, write_file};
 use crate::Error;
 
 /// A point that was measured over sockets.

@@ -7,10 +7,11 @@ mod experiments;
 mod html;
 mod lab;
 mod measured;
+mod output;
 mod plan;
 mod plots;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::Error;
 use crate::array::OpenMembers;
@@ -19,6 +20,7 @@ use crate::run::run_on;
 use experiments::Experiment;
 use lab::{Case, Lab};
 use measured::Measured;
+use output::write_file;
 
 pub use plan::{Extent, Plan, Set};
 
@@ -83,8 +85,4 @@ fn measure(
         measured.push(Measured { experiment: experiment.name, panel, series, x, figures });
     }
     Ok(measured)
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    std::fs::write(path, bytes).map_err(|source| Error::Io { path: path.to_path_buf(), source })
 }
