@@ -315,9 +315,12 @@ impl Node {
                 deliver();
                 world.after(1, is_away);
             }
-            Fault::Long => {
+            Fault::Long | Fault::LongTwo => {
                 deliver();
                 self.end(DeviceErrorKind::Timeout);
+                if fault == Fault::LongTwo {
+                    self.end_another(self.index);
+                }
                 world.after(1, is_away);
             }
             Fault::Restart => {
@@ -344,6 +347,17 @@ impl Node {
         match kind {
             DeviceErrorKind::Gone => disk.restart_for_good(),
             kind => disk.faults.borrow_mut().dead = Some(kind),
+        }
+    }
+
+    /// Another target is not reached any more, and it is not this one either.
+    fn end_another(&self, but: PeerIndex) {
+        let around = (1..PEERS_MAX).map(|step| (usize::from(self.index) + step) % PEERS_MAX);
+        let other = around
+            .filter(|index| *index != usize::from(but))
+            .find_map(|index| self.fabric.node(PeerIndex::try_from(index).expect("below the most")));
+        if let Some(other) = other {
+            other.end(DeviceErrorKind::Timeout);
         }
     }
 
@@ -474,6 +488,12 @@ impl Node {
                 way *= if fault == Some(Fault::Late) { 20 } else { 1 };
                 let lost = tell.clone();
                 world.after(1, move || lost(Ending::PeerUnreachable));
+            }
+            // Their other contributions may have gone out.
+            Some(Fault::LongTwo) => {
+                self.end(DeviceErrorKind::Timeout);
+                self.end_another(to);
+                return tell(Ending::PeerUnreachable);
             }
             Some(Fault::Long) | None => {}
         }

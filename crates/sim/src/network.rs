@@ -60,6 +60,8 @@ pub(crate) enum Fault {
     Late,
     /// It arrives, and the host does not connect again within the time limit.
     Long,
+    /// The same of two targets at once, where it is an order or a contribution.
+    LongTwo,
     /// The target's machine restarts before it arrives.
     Restart,
     /// The target's machine restarts after it was carried out.
@@ -75,7 +77,12 @@ pub(crate) enum Fault {
 impl Fault {
     /// Whether the member fails of it.
     pub(crate) fn is_hard(self) -> bool {
-        matches!(self, Fault::Long | Fault::Restart | Fault::RestartAfter)
+        matches!(self, Fault::Long | Fault::LongTwo | Fault::Restart | Fault::RestartAfter)
+    }
+
+    /// Members that fail of it.
+    pub(crate) fn losses(self) -> u32 {
+        u32::from(self.is_hard()) + u32::from(self == Fault::LongTwo)
     }
 
     /// How the host ends by it, if it does.
@@ -87,11 +94,12 @@ impl Fault {
         }
     }
 
-    pub(crate) const ALL: [Fault; 9] = [
+    pub(crate) const ALL: [Fault; 10] = [
         Fault::Lost,
         Fault::AnswerLost,
         Fault::Late,
         Fault::Long,
+        Fault::LongTwo,
         Fault::Restart,
         Fault::RestartAfter,
         Fault::TakeOver,
@@ -169,6 +177,11 @@ impl Hosts {
     pub(crate) fn arm(&self, fault: Option<(u64, Fault)>) {
         self.commands.set(0);
         self.armed.set(fault);
+    }
+
+    /// What goes wrong.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.armed.get().map(|(_, fault)| fault)
     }
 
     /// How many there were since.
@@ -338,9 +351,10 @@ impl Link {
                 let link = Rc::clone(self);
                 self.world.after(short, move || link.carry_out(command, association));
             }
-            Fault::AnswerLost | Fault::RestartAfter | Fault::Long => {
+            Fault::AnswerLost | Fault::RestartAfter | Fault::Long | Fault::LongTwo => {
                 self.carry_out(command, association);
-                let away = if fault == Fault::Long { 2 * LIMIT_TICKS } else { short };
+                let is_long = matches!(fault, Fault::Long | Fault::LongTwo);
+                let away = if is_long { 2 * LIMIT_TICKS } else { short };
                 self.cut(away, fault == Fault::RestartAfter);
             }
             Fault::TakeOver | Fault::Kill => {

@@ -11,6 +11,7 @@ use engine::volume::{ReadInto, Space, ZeroFlags};
 use crate::array::Array;
 use crate::check;
 use crate::lost::is_lost;
+use crate::network::Fault;
 use crate::oracle::Write;
 use crate::pages;
 use crate::trace::Note;
@@ -291,9 +292,13 @@ fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
 }
 
 /// Whether as many members are missing as the level survives while messages among targets are lost: one more failure in the same
-/// op. What it left half done is in doubt then, by name.
+/// op. What it left half done is in doubt then, by name. Where nothing goes wrong but that two members are lost at once, no message
+/// between the others is.
 fn may_be_cut_short(array: &Array) -> bool {
     let machine = &array.machine;
+    if machine.hosts.fault() == Some(Fault::LongTwo) {
+        return false;
+    }
     let missing = array.shared.members.states().iter().filter(|state| **state != MemberState::InSync).count();
     machine.scenario.fabric.is_some_and(|plan| plan.loses())
         && missing >= machine.geometry().losses_survived() as usize

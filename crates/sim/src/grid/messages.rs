@@ -54,7 +54,9 @@ fn fits(fault: Fault, scenario: &Scenario, state: &State) -> bool {
     let is_known = scenario.consistency != Consistency::None && state.name != "resyncing";
     match fault {
         Fault::TakeOver | Fault::Kill => scenario.consistency != Consistency::None,
-        fault if fault.is_hard() => is_known && losses < scenario.geometry.losses_survived(),
+        fault if fault.is_hard() => {
+            is_known && losses + fault.losses() <= scenario.geometry.losses_survived()
+        }
         _ => true,
     }
 }

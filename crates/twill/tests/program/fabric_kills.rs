@@ -121,7 +121,11 @@ fn round(
         let is_with_target = random.below(2) == 0;
         if is_with_target {
             targets[victim].kill();
-            thread::sleep(Duration::from_millis(random.below(2500)));
+            // Before the member fails, or when the redo log is in force without it. A host that dies in between leaves what it was
+            // writing in doubt, which at RAID-5 is to be said, and is no matter of targets.
+            let limit_ms = MEMBER_LIMIT_S * 1000;
+            let away = if random.below(2) == 0 { random.below(limit_ms - 200) } else { limit_ms + 2500 };
+            thread::sleep(Duration::from_millis(away));
         }
         drop(server); // killed
         if is_with_target {

@@ -117,14 +117,14 @@ async fn contents_to_be<D: Device>(
     }
 }
 
-/// The parity that nothing was written of, if nothing was of the data either: it agrees with what the members hold.
+/// The parity that nothing was written of, if nothing was of the data either: it agrees with what the members hold. A member that was
+/// to contribute what it held, and no more, may be gone.
 fn parity_before<D: Device>(step: &Prepared<D>) -> ChunkSet {
     let is_untouched =
         |one: &&Participant<D>| one.last.answer().is_some_and(|answer| !answer.outcome.write_begun);
-    let (reducers, contributors): (Vec<_>, Vec<_>) =
-        step.participants.iter().partition(|one| one.part() == Part::Reduce);
-    match contributors.iter().all(is_untouched) {
-        true => reducers.into_iter().filter(is_untouched).map(|one| one.place.chunk).collect(),
+    let reducers = step.participants.iter().filter(|one| one.part() == Part::Reduce);
+    match step.participants.iter().filter(|one| one.writes()).all(|one| is_untouched(&one)) {
+        true => reducers.filter(is_untouched).map(|one| one.place.chunk).collect(),
         false => ChunkSet::EMPTY,
     }
 }
