@@ -7,8 +7,8 @@
 //!   and does not take the order any more, and knows the attach by another key a while later.
 //! - A contribution, or its answer, is lost with the connection between two targets.
 //! - Some members are other vendors' and take no orders.
-//! - Some targets have little memory, so that hosts make some parity themselves. None ever refuses for want of it (F-I10): a host takes
-//!   no more than it was given, whatever is late.
+//! - Some targets have little memory, so that hosts make some parity themselves. No target may refuse an order for that (F-I10): a
+//!   host takes no more than it was given, whatever message is late.
 //! - Targets are lost with the host at a power cut: their memory is gone, their devices are as after any cut.
 
 use std::cell::{Cell, RefCell};

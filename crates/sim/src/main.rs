@@ -329,7 +329,7 @@ fn print_draid(arguments: &DraidArguments) -> ExitCode {
     };
     let (mut all, mut failed) = (Vec::new(), 0);
     for experiment in draid::ALL.iter().filter(is_chosen) {
-        let rows = experiment.run(arguments.threads.unwrap_or_else(cores), &|_| {});
+        let rows = experiment.run(arguments.threads.unwrap_or_else(cores));
         if arguments.markdown {
             for claim in experiment.claims {
                 let Some(here) = claim.here(&rows) else { continue };

@@ -46,7 +46,7 @@ pub(super) fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
         ALL.iter().filter(|one| plan.only.is_empty() || plan.only.iter().any(|only| only == one.name))
     {
         say(&format!("figures {}: {}", experiment.figures, experiment.title));
-        let rows = experiment.run(threads, &|_| {});
+        let rows = experiment.run(threads);
         let plots = draw(experiment, &plan.output, &rows)?;
         sections.push(section(experiment, &plots, &rows));
         all.extend(rows);

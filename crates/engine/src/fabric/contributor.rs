@@ -66,10 +66,10 @@ impl<T> Contributor<T> {
             failure: None,
         };
         let Contribute { stamp, how, own, rows, .. } = &this.order;
-        if *how == How::Overlay && own == rows {
-            this.contribute(None, pool, effects);
-        } else {
+        if how.reads(own, rows) {
             effects.push(Effect::Read { op: stamp.op, rows: rows.clone() });
+        } else {
+            this.contribute(None, pool, effects);
         }
         this
     }

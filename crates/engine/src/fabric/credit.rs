@@ -1,6 +1,6 @@
 //! Memory of targets for the ops of a host, as credits in bytes (dRAID, D7).
 //!
-//! Each target gives an attach so many bytes; what an order may take of them says [`bytes_of`]. The host takes the credit of all
+//! Each target gives an attach a number of bytes; [`bytes_of`] says how many of them an order takes at most. The host takes the credit of all
 //! participants of a step at once, before its first order leaves, or of none. So whatever comes first, memory for it is there, and
 //! nothing waits for memory (F-I10). The target counts, too, and refuses what is beyond.
 //!
@@ -26,7 +26,7 @@ use super::order::{Base, Destination, PEERS_MAX, PeerIndex, Role, Sink};
 /// What a target gives for a member by default, and what an attach is known to be able to use (D7).
 pub const CREDIT_BYTES: u64 = 128 << 20;
 
-/// An order takes at most so many times the bytes of its rows: new contents, the contribution, and its product for each of two
+/// An order takes at most this many times the bytes of its rows: new contents, the contribution, and its product for each of two
 /// reducers.
 const TIMES_MAX: u64 = 4;
 
@@ -52,8 +52,7 @@ pub(super) fn product_bytes(coefficient: u8, rows: &Range<u64>) -> u64 {
 
 /// The sum, and what is read to be added to it or compared with it.
 pub(super) fn reduction_bytes(base: Base, rows: &Range<u64>, sink: Sink) -> u64 {
-    let reads = base != Base::Zero || sink == Sink::Compare;
-    (rows.end - rows.start) * (1 + u64::from(reads))
+    (rows.end - rows.start) * (1 + u64::from(base.reads(sink)))
 }
 
 /// Most bytes of an order's rows that `given` covers whatever is done with them.
@@ -107,7 +106,8 @@ impl Credit {
 /// What a step takes at each of its participants.
 pub type Costs = SmallVec<[(PeerIndex, u64); 4]>;
 
-/// The accounts that a host has with the members of an attach. A member that has not told has given nothing.
+/// The accounts that a host has with the members of an attach. Until its target says what it
+/// gives, a member has no credit.
 #[derive(Debug, Default)]
 pub struct Credits {
     members: [Credit; PEERS_MAX],

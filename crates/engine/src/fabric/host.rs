@@ -70,8 +70,8 @@ impl Attach {
         }
     }
 
-    /// Begins an op that takes so much at its participants. None: too many are open, or a participant's target has not as much memory
-    /// left for this host. Nobody waits for it: whoever owns a stripe has another way to write it.
+    /// Begins an op that takes so much at its participants. None: too many are open, or a participant's target has not
+    /// that much memory left for this host. It is not waited for: the host writes the stripe itself then.
     pub fn begin(self: &Arc<Self>, costs: Costs) -> Option<OpenOp> {
         let mut ops = self.ops.lock();
         if ops.open_ops >= OPS_OPEN_MAX || !ops.has_number(OPS_WINDOW) || !ops.credits.take(&costs) {

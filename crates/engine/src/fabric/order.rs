@@ -92,16 +92,29 @@ pub enum Role {
     },
 }
 
+impl How {
+    /// Whether what is on the drive is read, where `own` of these rows is written.
+    pub(super) fn reads(self, own: &Range<u64>, rows: &Range<u64>) -> bool {
+        self != How::Overlay || own != rows
+    }
+}
+
+impl Base {
+    /// Whether a reduction from here to `sink` reads what is on the drive.
+    pub(super) fn reads(self, sink: Sink) -> bool {
+        self != Base::Zero || sink == Sink::Compare
+    }
+}
+
 impl Role {
     /// What a target reads whatever data the order brings.
     #[must_use]
     pub fn read_before_data(&self) -> Option<Range<u64>> {
-        match self {
-            Role::Contribute { how: How::Overlay, own, rows, .. } if own == rows => None,
-            Role::Contribute { rows, .. } => Some(rows.clone()),
-            Role::Reduce { base: Base::Zero, sink: Sink::Drive | Sink::Host, .. } => None,
-            Role::Reduce { rows, .. } => Some(rows.clone()),
-        }
+        let (reads, rows) = match self {
+            Role::Contribute { how, own, rows, .. } => (how.reads(own, rows), rows),
+            Role::Reduce { base, rows, sink, .. } => (base.reads(*sink), rows),
+        };
+        reads.then(|| rows.clone())
     }
 }
 

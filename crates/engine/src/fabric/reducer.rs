@@ -88,7 +88,7 @@ impl<T> Reducer<T> {
         }
         self.token = Some(token);
         let fits = self.sum.lies_within(&order.rows);
-        let (reads, rows) = (order.base != Base::Zero || order.sink == Sink::Compare, order.rows.clone());
+        let (reads, rows) = (order.base.reads(order.sink), order.rows.clone());
         self.order = Some(order);
         if !fits {
             return self.end(Ending::ContributionRefused, Gather::new(), effects);

@@ -276,7 +276,7 @@ impl<'a, D: Device> Owned<'a, D> {
         self.shared().suspect(self.stripe(), reason);
     }
 
-    /// What was to make a suspect stripe consistent again has failed, and why is told as well.
+    /// Mending has failed: the reason is reported, also where the stripe was suspect before.
     pub(super) fn stays_suspect(self, reason: &str) {
         if self.is_suspect() {
             let (stripe, reason) = (self.stripe(), reason.to_string());

@@ -10,7 +10,7 @@ use super::connection_limits::OPS_IN_FLIGHT;
 
 /// What a controller says of itself in the vendor's area: the lower half of the boot id is the process's, the upper one the
 /// machine's with that of its drives. `drives` differs whenever one of them may have lost its cache alone. `fabric`: it takes
-/// orders, with so many bytes of memory for those of a member.
+/// orders, and gives those for a member this many bytes of memory.
 pub(super) fn capability(drives: &str, fabric: Option<u64>) -> [u8; CAPABILITY_BYTES] {
     static PROCESS: OnceLock<String> = OnceLock::new();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

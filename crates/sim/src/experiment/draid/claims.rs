@@ -1,5 +1,6 @@
 //! What the paper found, beside what is found here.
 
+use super::drive::{READ_BYTES_PER_S, WRITE_BYTES_PER_S};
 use super::load::LINK_BYTES_PER_S;
 use super::point::State;
 use super::row::{Measured, Row};
@@ -62,7 +63,7 @@ impl Claim {
 }
 
 /// The rows of an experiment.
-pub struct Found<'a>(&'a [Row]);
+struct Found<'a>(&'a [Row]);
 
 const R5: &str = "RAID-5";
 const R6: &str = "RAID-6";
@@ -70,9 +71,9 @@ const ANY: &str = "peer, any reducer";
 /// Of the host's card, in 10^6 bytes a second.
 const LINK: f64 = LINK_BYTES_PER_S as f64 / 1e6;
 /// What a drive reads, likewise.
-const DRIVE: f64 = 3125.0;
+const DRIVE: f64 = READ_BYTES_PER_S as f64 / 1e6;
 /// And writes.
-const DRIVE_WRITES: f64 = 2083.0;
+const DRIVE_WRITES: f64 = WRITE_BYTES_PER_S as f64 / 1e6;
 /// The least part of a ratio of the paper that counts as the same.
 const ALIKE: f64 = 0.9;
 
@@ -122,7 +123,7 @@ fn drives_bear(row: &Row) -> f64 {
 fn shares_of_drives(found: &Found<'_>, series: &str, x: &str) -> Option<[f64; 2]> {
     let share = |panel| {
         let row = found.line(panel, series).find(|row| row.x == x)?;
-        Some(row.measured.mb_per_s / drives_bear(row).min(2.0 * LINK))
+        Some(row.measured.mb_per_s / drives_bear(row))
     };
     Some([share(R5)?, share(R6)?])
 }

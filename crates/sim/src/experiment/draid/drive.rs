@@ -11,8 +11,8 @@ use crate::experiment::member::exponential;
 use crate::random::Random;
 use crate::timeline::Timeline;
 
-const READ_BYTES_PER_S: u64 = 3_125_000_000;
-const WRITE_BYTES_PER_S: u64 = 2_083_000_000;
+pub(super) const READ_BYTES_PER_S: u64 = 3_125_000_000;
+pub(super) const WRITE_BYTES_PER_S: u64 = 2_083_000_000;
 /// Before the first byte, on average; three quarters are fixed, the rest is exponential. The paper has no figures; these are usual
 /// ones of such drives. Without chance requests would go in step, all reading and then all writing.
 const READ_LATENCY_NS: u64 = 80_000;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use layout::geometry::Level;
 
-pub use claims::{Claim, Found, Here, Verdict};
+pub use claims::{Claim, Here, Verdict};
 use point::Placed;
 pub use point::{Cards, Drives, Mode, Point, State};
 pub use row::{Measured, Row, Spent, heading};
@@ -143,8 +143,8 @@ pub const ALL: &[Experiment] = &[
 ];
 
 impl Experiment {
-    /// Runs all its points on some threads, in no order; `progress` hears of each. The rows are in the order of the figure.
-    pub fn run(&self, threads: usize, progress: &(dyn Fn(&Row) + Sync)) -> Vec<Row> {
+    /// Runs all its points on some threads, in no order. The rows are in the order of the figure.
+    pub fn run(&self, threads: usize) -> Vec<Row> {
         let points = (self.points)();
         let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
@@ -154,7 +154,6 @@ impl Experiment {
                         && let Some(placed) = points.get(number)
                     {
                         let row = self.row(placed);
-                        progress(&row);
                         rows.lock().expect("no thread panics").push((number, row));
                     }
                 });
@@ -226,7 +225,7 @@ mod tests {
     #[test]
     fn a_point_is_the_same_each_time_and_claims_know_their_rows() {
         let experiment = ALL.iter().find(|one| one.name == "fig17b").expect("it is one");
-        let rows = experiment.run(2, &|_| {});
+        let rows = experiment.run(2);
         let again = experiment.row(&(experiment.points)()[1]);
         assert_eq!(again.words(), rows[1].words());
         let here = experiment.claims[0].here(&rows).expect("the rows are there");

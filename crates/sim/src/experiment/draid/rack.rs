@@ -27,7 +27,7 @@ use crate::world::{Filler, Pending, pending};
 const COMMAND_BYTES: u64 = 72;
 /// A completion, a request for data, or the header of data.
 const HEADER_BYTES: u64 = 24;
-/// Data of so many bytes comes with its command; more is asked for (R2T).
+/// A capsule brings at most this much data; more is asked for (R2T).
 const IN_CAPSULE_BYTES: u64 = 8 << 10;
 /// From card to card.
 const WAY_NS: u64 = 5_000;

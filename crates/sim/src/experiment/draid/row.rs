@@ -46,7 +46,7 @@ pub struct Row {
 /// The heading of the lines of [`Row::words`].
 pub fn heading() -> String {
     format!(
-        "{:<8}{:<8}{:<20}{:>6}{:>10}{:>10}{:>10}{:>8}{:>10}",
+        "{:<12}{:<8}{:<20}{:>6}{:>10}{:>10}{:>10}{:>8}{:>10}",
         "figure", "level", "", "at", "MB/s", "mean us", "p99 us", "sent", "received"
     )
 }
@@ -56,7 +56,7 @@ impl Row {
     pub fn words(&self) -> String {
         let Measured { mb_per_s, mean_us, p99_us, host } = self.measured;
         format!(
-            "{:<8}{:<8}{:<20}{:>6}{:>10.0}{:>10.0}{:>10.0}{:>8.2}{:>10.2}",
+            "{:<12}{:<8}{:<20}{:>6}{:>10.0}{:>10.0}{:>10.0}{:>8.2}{:>10.2}",
             self.experiment,
             self.panel,
             self.series,

@@ -16,7 +16,7 @@ const DEPTH_MIN: u32 = 4;
 /// Requests that are measured together.
 #[derive(Clone, Copy)]
 pub enum Load {
-    /// Random reads and writes of one size, so many of 100 reads.
+    /// Random requests of one size, of which this many percent read.
     Random { kib: u32, reads_percent: u32 },
     /// Reads of the chunks that the failed member held.
     LostReads { kib: u32 },

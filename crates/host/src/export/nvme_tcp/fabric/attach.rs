@@ -254,7 +254,7 @@ impl Attach {
 }
 
 impl State {
-    /// Counts what was refused for want of credit. How much, if it is time to say so: at the first, and whenever it has doubled.
+    /// Counts refusals for want of credit. Returns the count when it is to be logged: at the first, and whenever it has doubled.
     fn count_refusals(&mut self, effects: &Effects<Token>) -> Option<u64> {
         let is_refusal = |one: &&Effect<Token>| matches!(one, Effect::Answer { answer, .. } if answer.ending == Ending::NoCredit);
         let before = self.refusals;
