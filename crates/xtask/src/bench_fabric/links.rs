@@ -6,12 +6,19 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 const BRIDGE: &str = "twillfab";
+const HOST_PORT: &str = "twfh";
 
 /// The namespaces; they go when this is dropped.
 pub struct Links {
     targets: usize,
+    is_limited: bool,
     /// Racks that were set up over them.
     racks: Cell<u16>,
+}
+
+/// The bridge's end of a target's link.
+fn bridge_port(target: usize) -> String {
+    format!("twf{target}")
 }
 
 /// Where a target listens.
@@ -25,13 +32,13 @@ impl Links {
         if !rustix::process::geteuid().is_root() {
             bail!("network namespaces need root: run it with sudo");
         }
-        let links = Links { targets: targets.len(), racks: Cell::new(0) };
+        let links = Links { targets: targets.len(), is_limited: host > 0, racks: Cell::new(0) };
         links.remove();
         ip(&["link", "add", BRIDGE, "type", "bridge"])?;
         ip(&["link", "set", BRIDGE, "up"])?;
-        links.connect(&links.host(), "10.77.0.1", "twfh", host)?;
+        links.connect(&links.host(), "10.77.0.1", HOST_PORT, host)?;
         for (target, rate) in targets.iter().enumerate() {
-            links.connect(&links.target(target), &address(target), &format!("twf{target}"), *rate)?;
+            links.connect(&links.target(target), &address(target), &bridge_port(target), *rate)?;
         }
         Ok(links)
     }
@@ -43,6 +50,11 @@ impl Links {
         const PORTS: u16 = 10_000;
         self.racks.set((self.racks.get() + 1) % PORTS);
         FIRST + self.racks.get()
+    }
+
+    /// Whether links are what is scarce; otherwise the processors are.
+    pub fn are_limited(&self) -> bool {
+        self.is_limited
     }
 
     pub fn host(&self) -> String {
@@ -75,7 +87,7 @@ impl Links {
     pub fn host_bytes(&self) -> Result<(u64, u64)> {
         // Of the other end: what that receives was sent by the host.
         let read = |what: &str| -> Result<u64> {
-            let path = format!("/sys/class/net/twfh/statistics/{what}_bytes");
+            let path = format!("/sys/class/net/{HOST_PORT}/statistics/{what}_bytes");
             let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
             text.trim().parse().context(path)
         };
@@ -87,8 +99,13 @@ impl Links {
             let _there_or_not =
                 Command::new("ip").args(arguments).stderr(std::process::Stdio::null()).status();
         };
-        quietly(&["netns", "del", &self.host()]);
-        (0..self.targets).for_each(|target| quietly(&["netns", "del", &self.target(target)]));
+        // The kernel takes a namespace down in the background; its link would stay for as long, and the next run needs its name.
+        let remove_end = |namespace: &str, port: &str| {
+            quietly(&["link", "del", port]);
+            quietly(&["netns", "del", namespace]);
+        };
+        remove_end(&self.host(), HOST_PORT);
+        (0..self.targets).for_each(|target| remove_end(&self.target(target), &bridge_port(target)));
         quietly(&["link", "del", BRIDGE]);
     }
 }
