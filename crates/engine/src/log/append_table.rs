@@ -94,6 +94,11 @@ impl AppendTable {
         (id != FREE).then_some((index / self.stripes, id, block % self.record_blocks))
     }
 
+    /// Blocks from one on to the end of its record.
+    pub fn left_in_record(&self, block: u32) -> u32 {
+        self.record_blocks - block % self.record_blocks
+    }
+
     /// Where the record of a stripe begins in a column.
     pub fn find(&self, column: u8, group: u32, id: u16) -> Option<u32> {
         let first = group * self.stripes;

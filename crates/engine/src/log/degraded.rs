@@ -1,4 +1,4 @@
-//! A block made from the rest of its row. The result counts only if its own checksum is right (Z-I12), so a block of another
+//! Blocks made from the rest of their rows. A result counts only if its own checksum is right (Z-I12), so a block of another
 //! member that is wrong without an error cannot pass for right: another set of columns is tried then.
 
 use layout::units::Slot;
@@ -10,6 +10,7 @@ use super::segment::Segment;
 use crate::buffer::{Buffer, Slice};
 use crate::error::VolumeError;
 use crate::executor::join_all;
+use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
 use layout::units::DeviceOffset;
@@ -33,12 +34,22 @@ pub(super) async fn read_block<D: ZoneDevice>(
     make_block(port, &segment, at, is_right).await.ok()
 }
 
-/// A row of a stripe, as far as its columns can be read.
-struct Row {
+/// Blocks side by side in one column whose rows are side by side in every other column, too.
+#[derive(Clone, Copy)]
+struct Stretch {
+    at: BlockPlace,
+    offset: DataOffset,
+    blocks: usize,
+}
+
+/// The rows of a stretch, as far as its columns can be read.
+struct Rows {
     data: Vec<Option<Slice>>,
     copies: Vec<Slice>,
     p: Option<Slice>,
     q: Option<Slice>,
+    /// A column could not be read as a whole.
+    had_errors: bool,
 }
 
 /// Makes the block at a place from the other columns of its row.
@@ -51,30 +62,106 @@ pub async fn make_block<D: ZoneDevice>(
     at: BlockPlace,
     is_right: &impl Fn(&[u8]) -> bool,
 ) -> Result<Slice, VolumeError> {
-    let offset = DataOffset::of_zone_block(at.block).expect("the map names blocks of the data region");
-    let slot = segment.slot_of(at.column);
-    let unreadable = || VolumeError::Unreadable {
-        member: Slot::of_index(slot),
-        offset_bytes: port.device(slot).map_or(DeviceOffset::START, |device| {
-            let in_zone = u64::from(at.block) * crate::limits::BLOCK_BYTES as u64;
-            device.zoned().offset_bytes(segment.zone_of(at.column).unwrap_or(0), in_zone)
-        }),
-    };
-    let ColumnRole::Data(index) = segment.shape().role(at.column, offset) else { return Err(unreadable()) };
-    port.counters().reconstructed_reads.add(1);
-    let row = read_row(port, segment, at, offset, index).await;
-    solve(&row, usize::from(index), port, is_right).ok_or_else(unreadable)
+    let made = make_blocks(port, segment, at, 1, &|_, bytes: &[u8]| is_right(bytes)).await;
+    made.into_iter().next().expect("a result for each block")
 }
 
-/// Reads the other columns of a block's row. What cannot be read is absent.
-async fn read_row<D: ZoneDevice>(
+/// Makes blocks that lie side by side, the first at a place, from the other columns of their rows, each of which is read once for
+/// all. `is_right` is asked for a block by its number.
+///
+/// # Errors
+/// For each block as for one alone.
+pub async fn make_blocks<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     at: BlockPlace,
-    offset: DataOffset,
-    index: u8,
-) -> Row {
-    let mut row = Row { data: vec![None; segment.data_columns()], copies: Vec::new(), p: None, q: None };
+    blocks: usize,
+    is_right: &impl Fn(usize, &[u8]) -> bool,
+) -> Vec<Result<Slice, VolumeError>> {
+    let make = async |(first, stretch): (usize, Stretch)| {
+        let is_right = |number: usize, bytes: &[u8]| is_right(first + number, bytes);
+        let mut made = make_stretch(port, segment, stretch, &is_right).await;
+        for number in 0..made.blocks.len() {
+            // One bad block of another column makes no others of it unreadable.
+            if made.blocks[number].is_none() && made.had_errors && stretch.blocks > 1 {
+                let own = |_, bytes: &[u8]| is_right(number, bytes);
+                made.blocks[number] =
+                    make_stretch(port, segment, stretch.alone(number), &own).await.blocks[0].take();
+            }
+        }
+        made.blocks
+    };
+    let made = join_all(stretches(segment, at, blocks).into_iter().map(|of| Box::pin(make(of)))).await;
+    let unreadable = |number: usize| {
+        let slot = segment.slot_of(at.column);
+        let in_zone = (u64::from(at.block) + number as u64) * BLOCK_BYTES as u64;
+        let offset = |device: std::rc::Rc<D>| {
+            device.zoned().offset_bytes(segment.zone_of(at.column).unwrap_or(0), in_zone)
+        };
+        let offset_bytes = port.device(slot).map_or(DeviceOffset::START, offset);
+        VolumeError::Unreadable { member: Slot::of_index(slot), offset_bytes }
+    };
+    let numbered = made.into_iter().flatten().enumerate();
+    numbered.map(|(number, block)| block.ok_or_else(|| unreadable(number))).collect()
+}
+
+/// Blocks that lie side by side, cut where parity moves on, and where a record ends whose place the drives chose. With the number
+/// of the first of each.
+fn stretches(segment: &Segment, at: BlockPlace, blocks: usize) -> SmallVec<[(usize, Stretch); 2]> {
+    let mut stretches = SmallVec::new();
+    let mut first = 0;
+    while first < blocks {
+        let at = BlockPlace { block: at.block + first as u32, ..at };
+        let offset = DataOffset::of_zone_block(at.block).expect("the map names blocks of the data region");
+        let band = segment.shape().plan().band_blocks;
+        let in_band = band - offset.0 % band;
+        let in_record = segment.table.as_ref().map_or(u32::MAX, |table| table.left_in_record(offset.0));
+        let own = (blocks - first).min(in_band.min(in_record) as usize);
+        stretches.push((first, Stretch { at, offset, blocks: own }));
+        first += own;
+    }
+    stretches
+}
+
+impl Stretch {
+    fn alone(&self, number: usize) -> Self {
+        let on = number as u32;
+        Stretch {
+            at: BlockPlace { block: self.at.block + on, ..self.at },
+            offset: DataOffset(self.offset.0 + on),
+            blocks: 1,
+        }
+    }
+}
+
+struct Made {
+    blocks: Vec<Option<Slice>>,
+    had_errors: bool,
+}
+
+async fn make_stretch<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    stretch: Stretch,
+    is_right: &impl Fn(usize, &[u8]) -> bool,
+) -> Made {
+    let ColumnRole::Data(index) = segment.shape().role(stretch.at.column, stretch.offset) else {
+        return Made { blocks: vec![None; stretch.blocks], had_errors: false };
+    };
+    port.counters().reconstructed_reads.add(1);
+    let rows = read_rows(port, segment, stretch, index).await;
+    let solve = |number| {
+        let is_right = |bytes: &[u8]| is_right(number, bytes);
+        solve(&rows.row(number), usize::from(index), port, &is_right)
+    };
+    Made { blocks: (0..stretch.blocks).map(solve).collect(), had_errors: rows.had_errors }
+}
+
+/// Reads the other columns of the rows. What cannot be read is absent.
+async fn read_rows<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment, stretch: Stretch, index: u8) -> Rows {
+    let Stretch { at, offset, blocks } = stretch;
+    let data = vec![None; segment.data_columns()];
+    let mut rows = Rows { data, copies: Vec::new(), p: None, q: None, had_errors: false };
     let mut roles: SmallVec<[ColumnRole; 8]> = SmallVec::new();
     let mut reads = Vec::new();
     for (column, slot, _) in segment.zones() {
@@ -83,25 +170,49 @@ async fn read_row<D: ZoneDevice>(
         if column == at.column || port.shared.members.state(slot) != MemberState::InSync {
             continue;
         }
-        if let Some(read) = port.read(slot, zone, block, 1) {
+        if let Some(read) = port.read(slot, zone, block, blocks) {
             roles.push(segment.shape().role(column, offset));
             reads.push(read);
         }
     }
     for (role, (buffer, result)) in roles.into_iter().zip(join_all(reads).await) {
         if result.is_err() {
+            rows.had_errors = true;
             continue;
         }
         let slice = buffer.freeze();
         match role {
-            ColumnRole::Data(of) => row.data[usize::from(of)] = Some(slice),
-            ColumnRole::Copy(of) if of == index => row.copies.push(slice),
+            ColumnRole::Data(of) => rows.data[usize::from(of)] = Some(slice),
+            ColumnRole::Copy(of) if of == index => rows.copies.push(slice),
             ColumnRole::Copy(_) => {}
-            ColumnRole::P => row.p = Some(slice),
-            ColumnRole::Q => row.q = Some(slice),
+            ColumnRole::P => rows.p = Some(slice),
+            ColumnRole::Q => rows.q = Some(slice),
         }
     }
-    row
+    rows
+}
+
+/// One row of a stripe.
+struct Row<'a> {
+    data: SmallVec<[Option<&'a [u8]>; 16]>,
+    copies: SmallVec<[&'a [u8]; 2]>,
+    p: Option<&'a [u8]>,
+    q: Option<&'a [u8]>,
+}
+
+impl Rows {
+    fn row<'a>(&'a self, number: usize) -> Row<'a> {
+        fn of(column: &Slice, number: usize) -> &[u8] {
+            &column.bytes()[number * BLOCK_BYTES..][..BLOCK_BYTES]
+        }
+        let of_known = |column: &'a Option<Slice>| column.as_ref().map(|column| of(column, number));
+        Row {
+            data: self.data.iter().map(of_known).collect(),
+            copies: self.copies.iter().map(|copy| of(copy, number)).collect(),
+            p: of_known(&self.p),
+            q: of_known(&self.q),
+        }
+    }
 }
 
 /// Where the same row is in another column: at the same offset, or, where the drives chose, where the table says.
@@ -117,43 +228,45 @@ fn other_block(segment: &Segment, at: BlockPlace, offset: DataOffset, column: u8
 }
 
 fn solve<D: ZoneDevice>(
-    row: &Row,
+    row: &Row<'_>,
     index: usize,
     port: &LogPort<D>,
     is_right: &impl Fn(&[u8]) -> bool,
 ) -> Option<Slice> {
     let right = |out: Buffer| is_right(out.bytes()).then(|| out.freeze());
-    if let Some(copy) = row.copies.iter().find(|copy| is_right(copy.bytes())) {
-        return Some(copy.clone());
+    let take = || port.pool.take(BLOCK_BYTES);
+    if let Some(copy) = row.copies.iter().find(|copy| is_right(copy)) {
+        let mut out = take();
+        out.bytes_mut().copy_from_slice(copy);
+        return Some(out.freeze());
     }
     let others = || (0..row.data.len()).filter(|&of| of != index);
     let without = |left_out: Option<usize>| -> Option<SmallVec<[(usize, &[u8]); 16]>> {
         let wanted = others().filter(|&of| Some(of) != left_out);
-        wanted.map(|of| Some((of, row.data[of].as_ref()?.bytes()))).collect()
+        wanted.map(|of| Some((of, row.data[of]?))).collect()
     };
-    let take = || port.pool.take(crate::limits::BLOCK_BYTES);
-    if let (Some(p), Some(known)) = (&row.p, without(None)) {
+    if let (Some(p), Some(known)) = (row.p, without(None)) {
         let mut out = take();
         let known: SmallVec<[&[u8]; 16]> = known.iter().map(|(_, bytes)| *bytes).collect();
-        parity::recover_data_from_p(&known, p.bytes(), out.bytes_mut());
+        parity::recover_data_from_p(&known, p, out.bytes_mut());
         if let Some(found) = right(out) {
             return Some(found);
         }
     }
-    if let (Some(q), Some(known)) = (&row.q, without(None)) {
+    if let (Some(q), Some(known)) = (row.q, without(None)) {
         let mut out = take();
-        parity::recover_data_from_q(&known, q.bytes(), index, out.bytes_mut());
+        parity::recover_data_from_q(&known, q, index, out.bytes_mut());
         if let Some(found) = right(out) {
             return Some(found);
         }
     }
     // Two are lost, or one of the others is wrong without an error.
-    let (p, q) = (row.p.as_ref()?, row.q.as_ref()?);
+    let (p, q) = (row.p?, row.q?);
     others().find_map(|of| {
         let (mut out, mut second) = (take(), take());
         let known = without(Some(of))?;
         let lost = (index, of);
-        parity::recover_two_data(&known, p.bytes(), q.bytes(), lost, (out.bytes_mut(), second.bytes_mut()));
+        parity::recover_two_data(&known, p, q, lost, (out.bytes_mut(), second.bytes_mut()));
         right(out)
     })
 }

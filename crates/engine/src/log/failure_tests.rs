@@ -89,6 +89,42 @@ fn redundancy_is_restored_into_free_space() {
     }
 }
 
+/// An array without a member and without room for narrower segments: what a read lacks is made of one read of each other column for
+/// blocks that lie side by side. In virtual time on a drive's times 16 KiB took four reads one after the other.
+#[test]
+fn blocks_side_by_side_are_made_at_once() {
+    for access in ACCESSES {
+        let shape = Shape { access, logical_blocks: 4000, ..RAID5 };
+        let mut world = World::new(shape, 8);
+        let array = world.start().expect("a new array");
+        // Whole stripes of large records.
+        for first in (0..shape.logical_blocks).step_by(24) {
+            let blocks = first..shape.logical_blocks.min(first + 24);
+            let data: Vec<u8> = blocks.flat_map(|block| pattern(block, 1)).collect();
+            array.write(&world, first, &data).expect("a write");
+        }
+        array.stop(&world).expect("a stop");
+        drop(array);
+        world.absent = vec![1];
+        let array = world.start().expect("a start without it");
+        let reconstructed = || array.set.0.port.counters().reconstructed_reads.get();
+        let (blocks, before) = (480, reconstructed());
+        let read = array.read(&world, 0, blocks).expect("a read");
+        let wanted: Vec<u8> = (0..blocks).flat_map(|block| pattern(block, 1)).collect();
+        assert!(read == wanted, "{access:?}: a block is another");
+        let (lost, made) = (blocks / 4, reconstructed() - before);
+        assert!((1..=lost / 2).contains(&made), "{access:?}: {made} times for about {lost} lost blocks");
+        // One block of another column that cannot be read takes no others along.
+        let bad = std::rc::Rc::new(std::cell::Cell::new(true));
+        let own = std::rc::Rc::clone(&bad);
+        world.devices[2].set_fault(move |operation, _| {
+            (operation == "read" && own.replace(false)).then_some(DeviceErrorKind::Io)
+        });
+        let read = array.read(&world, 0, blocks).expect("a read, one of whose member reads failed");
+        assert!(read == wanted && !bad.get(), "{access:?}: after a failed read a block is another");
+    }
+}
+
 #[test]
 fn what_is_acknowledged_after_a_failure_outlives_a_crash_without_the_member() {
     for shape in redundant() {

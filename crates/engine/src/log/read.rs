@@ -7,7 +7,7 @@ use std::sync::Arc;
 use layout::zoned::{BlockPlace, Checksum, MapEntry};
 
 use super::damage::{Damage, report};
-use super::degraded::make_block;
+use super::degraded::{make_blocks, read_block};
 use super::map::{OutOfMemory, check_matches};
 use super::paging::Fetch;
 use super::segment::Segment;
@@ -56,16 +56,20 @@ pub async fn read_blocks<D: ZoneDevice>(
         started.extend(read);
     }
     let mut done = join_all(started).await.into_iter();
-    let mut data = Gather::new();
+    let mut blocks: Vec<Slice> = Vec::with_capacity(count as usize);
+    let mut wrong: Vec<Wrong> = Vec::new();
     for (run, is_started) in runs.into_iter().zip(is_started) {
         let buffer = match is_started.then(|| done.next().expect("a result for each read")) {
             Some((buffer, Ok(()))) => Some(buffer.freeze()),
             _ => None,
         };
-        finish(engine, run, buffer, &mut data).await?;
+        verify(engine, run, buffer, &mut blocks, &mut wrong);
+    }
+    if !wrong.is_empty() {
+        Box::pin(make(engine, wrong, &mut blocks)).await?;
     }
     drop(pin);
-    Ok(data)
+    Ok(blocks.into_iter().collect())
 }
 
 /// Looks the blocks up, and gathers those that lie side by side.
@@ -132,33 +136,81 @@ fn start<D: ZoneDevice>(
     engine.port.read(slot, segment.readable_zone_of(at.column)?, at.block, blocks)
 }
 
-/// Verifies a run, and makes what is not right from the other columns.
-async fn finish<D: ZoneDevice>(
-    engine: &Rc<LogEngine<D>>,
+/// Blocks side by side that could not be read, or are not right: where they are to be put, and where they are.
+struct Wrong {
+    first: usize,
+    segment: Arc<Segment>,
+    at: BlockPlace,
+    checks: Vec<u32>,
+}
+
+/// Takes a run as it was read, and leaves room for what is not right.
+fn verify<D: ZoneDevice>(
+    engine: &LogEngine<D>,
     run: Run,
     buffer: Option<Slice>,
-    data: &mut Gather,
-) -> Result<(), VolumeError> {
+    blocks: &mut Vec<Slice>,
+    wrong: &mut Vec<Wrong>,
+) {
     let Some((segment, first)) = run.at else {
-        run.checks.iter().for_each(|_| data.push(engine.port.zeroes.clone()));
-        return Ok(());
+        blocks.extend(run.checks.iter().map(|_| engine.port.zeroes.clone()));
+        return;
     };
+    let mut before_is_wrong = false;
     for (index, check) in run.checks.iter().enumerate() {
         let read = buffer.as_ref().map(|buffer| buffer.part(index * BLOCK_BYTES, BLOCK_BYTES));
-        let shape = engine.port.shared.map.shape();
-        let is_right = |bytes: &[u8]| check_matches(shape, *check, Checksum::of(bytes));
         let at = BlockPlace { block: first.block + index as u32, ..first };
-        match read {
-            Some(block) if is_right(block.bytes()) => data.push(block),
-            other => {
-                if other.is_some() {
-                    name(engine, &segment, at);
-                }
-                data.push(make_block(&engine.port, &segment, at, &is_right).await?);
+        let is_right = |block: &Slice| is_right(engine, *check, block.bytes());
+        let was_read = read.is_some();
+        if let Some(block) = read.filter(is_right) {
+            blocks.push(block);
+            before_is_wrong = false;
+            continue;
+        }
+        if was_read {
+            name(engine, &segment, at);
+        }
+        match wrong.last_mut().filter(|_| before_is_wrong) {
+            Some(before) => before.checks.push(*check),
+            None => {
+                let segment = Arc::clone(&segment);
+                wrong.push(Wrong { first: blocks.len(), segment, at, checks: vec![*check] });
             }
+        }
+        blocks.push(engine.port.zeroes.clone());
+        before_is_wrong = true;
+    }
+}
+
+/// Makes what is not right from the other columns, all at once.
+async fn make<D: ZoneDevice>(
+    engine: &LogEngine<D>,
+    wrong: Vec<Wrong>,
+    blocks: &mut [Slice],
+) -> Result<(), VolumeError> {
+    let make = async |Wrong { segment, at, checks, .. }: &Wrong| {
+        let is_right = |number: usize, bytes: &[u8]| is_right(engine, checks[number], bytes);
+        make_blocks(&engine.port, segment, *at, checks.len(), &is_right).await
+    };
+    let made = join_all(wrong.iter().map(|wrong| Box::pin(make(wrong)))).await;
+    for (Wrong { first, at, checks, .. }, made) in wrong.iter().zip(made) {
+        for (number, made) in made.into_iter().enumerate() {
+            blocks[first + number] = match made {
+                Ok(block) => block,
+                Err(error) => {
+                    // Its run may have failed by another block.
+                    let at = BlockPlace { block: at.block + number as u32, ..*at };
+                    let is_right = |bytes: &[u8]| is_right(engine, checks[number], bytes);
+                    read_block(&engine.port, at, &is_right).await.ok_or(error)?
+                }
+            };
         }
     }
     Ok(())
+}
+
+fn is_right<D: ZoneDevice>(engine: &LogEngine<D>, check: u32, bytes: &[u8]) -> bool {
+    check_matches(engine.port.shared.map.shape(), check, Checksum::of(bytes))
 }
 
 /// Reports a block that was read and is wrong.
