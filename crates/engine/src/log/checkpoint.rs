@@ -135,7 +135,7 @@ async fn write_map<D: ZoneDevice>(engine: &LogEngine<D>, cycle: u32) -> Result<V
                     blocks.iter().for_each(|(group, _)| map.not_written(*group));
                     return Err(used_up());
                 }
-                None => yield_now().await, // it is being written to let it go
+                None => map.written_by_another(group).await, // to let it go
             }
         };
         superseded(shared, snapshot.released);

@@ -44,6 +44,11 @@ impl Checkpoints {
         *self.newest.lock() = Newest { said: Some(said), pinned };
     }
 
+    /// At a start: a block of the one that was found has been moved to a segment, pinned by now.
+    pub fn moved(&self, slot: u32) {
+        self.newest.lock().pinned.push(slot);
+    }
+
     /// Superblocks are to name this one, with the segment of each block that it needs. Returns those that others need, which
     /// superblocks name until they have followed.
     pub fn say(&self, said: Checkpoint, mut pinned: Vec<u32>) -> Vec<u32> {

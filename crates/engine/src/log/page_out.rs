@@ -89,7 +89,7 @@ pub(super) async fn move_groups<D: ZoneDevice>(
         for &group in some {
             loop {
                 match map.take(group) {
-                    Ok(Taken::Busy) => yield_now().await,
+                    Ok(Taken::Busy) => map.written_by_another(group).await,
                     Ok(Taken::Zeroes(old)) => break superseded(&port.shared, old),
                     Ok(Taken::Block(bytes)) => break blocks.push((group, bytes)),
                     Err(out) => {

@@ -49,6 +49,8 @@ const COPIES_MAX: usize = 1 << 16;
 /// While clients rest, only segments are emptied of which at least half is dead: so idle time, however long, never moves more than it
 /// gains.
 const IDLE_GAIN_LEAST: u64 = 2;
+/// Blocks that are read ahead while others are written: 1 MiB, or a stripe.
+const READ_BLOCKS: usize = 256;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
 
@@ -366,32 +368,74 @@ async fn give_up_map<D: ZoneDevice>(
 }
 
 /// Moves the blocks of the victims that the map names. What is left of all of them shares stripes: where drives choose places each
-/// victim would take one of its own, most of it padding, and the reserve has room for a few.
+/// victim would take one of its own, most of it padding, and the reserve has room for a few. While one part is written the next
+/// is read: with short records, and a read for each stripe, a drive was made again fifteen times as slowly as it could be written.
 async fn move_mapped<D: ZoneDevice>(
     engine: &Rc<LogEngine<D>>,
     victims: &[(Arc<Segment>, Contents)],
 ) -> Result<(), VolumeError> {
     let (port, shared) = (&engine.port, &engine.port.shared);
     let of_victims =
-        victims.iter().flat_map(|(victim, contents)| contents.mapped.iter().map(move |live| (victim, live)));
-    let mapped: Vec<(&Arc<Segment>, &LiveBlock)> = of_victims.collect();
-    let copies_max = if shared.is_map_paged() { COPIES_MAX } else { 1 };
-    let (mut copies, mut looked_at) = (Vec::new(), 0);
-    let rooms: u64 = victims.iter().map(|(victim, _)| room_of(victim)).sum();
-    for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
-        if shared.space.is_interrupted() {
-            break;
+        victims.iter().flat_map(|(victim, contents)| contents.mapped.iter().map(move |live| (victim, *live)));
+    let mapped: Vec<Moving> = of_victims.map(|(victim, live)| (Arc::clone(victim), live)).collect();
+    let mut moves = Moves {
+        copies: Vec::new(),
+        looked_at: 0,
+        of: mapped.len() as u64,
+        rooms: victims.iter().map(|(victim, _)| room_of(victim)).sum(),
+    };
+    let mut parts = mapped.chunks(READ_BLOCKS.next_multiple_of(engine.stripe_blocks(Class::Reclaim)));
+    let mut next = || {
+        let part = parts.next().filter(|_| !shared.space.is_interrupted())?.to_vec();
+        Some(port.executor.spawn_with_result(read_part(Rc::clone(engine), part)))
+    };
+    let mut reading = next();
+    let mut moved = Ok(());
+    while let Some(part) = reading.take() {
+        let part = part.await;
+        if moved.is_ok() {
+            // After an error the part that is being read is waited for still: nothing is reset under a read.
+            reading = next();
+            moved = moves.write(engine, part).await;
         }
-        let copied = copy(engine, part, &mut copies).await;
-        if copied.is_err() || copies.len() >= copies_max {
-            map_copies(port, std::mem::take(&mut copies)).await?;
-        }
-        copied?;
-        looked_at += part.len() as u64;
-        note_ahead(engine, rooms * looked_at / mapped.len() as u64);
-        yield_now().await; // clients of this shard wait
     }
-    map_copies(port, copies).await
+    map_copies(port, moves.copies).await.and(moved)
+}
+
+/// A block of a victim, with what it holds once it is read; none: it can neither be read nor made.
+type Moving = (Arc<Segment>, LiveBlock);
+type Read = (Moving, Option<StripeBlock>);
+
+/// Some blocks of victims as they were read, and how many had died before.
+struct Part {
+    read: Vec<Read>,
+    dead: usize,
+}
+
+/// Reads blocks of victims, those side by side at once.
+async fn read_part<D: ZoneDevice>(engine: Rc<LogEngine<D>>, mut part: Vec<Moving>) -> Part {
+    let (port, shared) = (&engine.port, &engine.port.shared);
+    let listed = part.len();
+    part.retain(|(_, live)| !is_dead(shared, live));
+    let dead = listed - part.len();
+    let runs = part.chunk_by(|(_, before), (_, next)| follows(before.place, next.place));
+    let runs = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).map(|run| {
+        let lives: Vec<LiveBlock> = run.iter().map(|(_, live)| *live).collect();
+        Box::pin(async move { read_mapped(port, &run[0].0, &lives).await })
+    });
+    let read: Vec<Option<StripeBlock>> = join_all(runs).await.into_iter().flatten().collect();
+    Part { read: part.into_iter().zip(read).collect(), dead }
+}
+
+/// Moves of one batch.
+struct Moves {
+    /// What is not mapped yet.
+    copies: Vec<Copied>,
+    /// Blocks that were written, or did not have to be, and how many there are.
+    looked_at: u64,
+    of: u64,
+    /// Blocks that the victims have room for.
+    rooms: u64,
 }
 
 /// Tells writers what the batch under way has gained so far, beside what is left of the segment that it moves blocks to.
@@ -406,42 +450,59 @@ struct Copied {
     to: MapEntry,
 }
 
-/// Copies blocks of victims.
-async fn copy<D: ZoneDevice>(
-    engine: &Rc<LogEngine<D>>,
-    part: &[(&Arc<Segment>, &LiveBlock)],
-    copies: &mut Vec<Copied>,
-) -> Result<(), VolumeError> {
-    let (port, shared) = (&engine.port, &engine.port.shared);
-    let part: Vec<(&Arc<Segment>, &LiveBlock)> =
-        part.iter().filter(|(_, live)| !is_dead(shared, live)).copied().collect();
-    let runs = part.chunk_by(|(_, before), (_, next)| follows(before.place, next.place));
-    let runs = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).map(|run| {
-        let (victim, _) = run[0];
-        let lives: Vec<LiveBlock> = run.iter().map(|(_, live)| **live).collect();
-        Box::pin(async move { read_mapped(port, victim, &lives).await })
-    });
-    let read: Vec<Option<StripeBlock>> = join_all(runs).await.into_iter().flatten().collect();
-    let mut blocks = Vec::with_capacity(read.len());
-    let mut places = Vec::with_capacity(read.len());
-    for ((victim, live), block) in part.into_iter().zip(read) {
-        match block {
-            Some(block) => {
-                places.push(live.place);
-                blocks.push(block);
+impl Moves {
+    /// Writes what was read, a stripe at a time, and maps it.
+    async fn write<D: ZoneDevice>(
+        &mut self,
+        engine: &Rc<LogEngine<D>>,
+        Part { read, dead }: Part,
+    ) -> Result<(), VolumeError> {
+        let (port, shared) = (&engine.port, &engine.port.shared);
+        let copies_max = if shared.is_map_paged() { COPIES_MAX } else { 1 };
+        self.looked_at += dead as u64;
+        let mut read = read.into_iter().peekable();
+        while read.peek().is_some() {
+            let stripe: Vec<Read> = read.by_ref().take(engine.stripe_blocks(Class::Reclaim)).collect();
+            self.looked_at += stripe.len() as u64;
+            let copied = self.copy(engine, stripe).await;
+            if copied.is_err() || self.copies.len() >= copies_max {
+                map_copies(port, std::mem::take(&mut self.copies)).await?;
             }
-            None => lose(engine, victim, live).await?,
+            copied?;
+            note_ahead(engine, self.rooms * self.looked_at / self.of);
+            yield_now().await; // clients of this shard wait
         }
+        Ok(())
     }
-    let copies = RefCell::new(copies);
-    let placed = |first: usize, to: &[BlockPlace]| {
-        let copied =
-            (first..).zip(to).filter_map(|(at, to)| Copied::new(shared, &blocks[at], places[at], *to));
-        copies.borrow_mut().extend(copied);
-    };
-    write_stripes(port, &engine.open, Stream::Moved, &blocks, false, placed).await?;
-    shared.space.moved(blocks.len() as u64);
-    Ok(())
+
+    async fn copy<D: ZoneDevice>(
+        &mut self,
+        engine: &Rc<LogEngine<D>>,
+        stripe: Vec<Read>,
+    ) -> Result<(), VolumeError> {
+        let (port, shared) = (&engine.port, &engine.port.shared);
+        let mut blocks = Vec::with_capacity(stripe.len());
+        let mut places = Vec::with_capacity(stripe.len());
+        for ((victim, live), block) in stripe {
+            match block {
+                _ if is_dead(shared, &live) => {} // since it was read
+                Some(block) => {
+                    places.push(live.place);
+                    blocks.push(block);
+                }
+                None => lose(engine, &victim, &live).await?,
+            }
+        }
+        let copies = RefCell::new(&mut self.copies);
+        let placed = |first: usize, to: &[BlockPlace]| {
+            let copied =
+                (first..).zip(to).filter_map(|(at, to)| Copied::new(shared, &blocks[at], places[at], *to));
+            copies.borrow_mut().extend(copied);
+        };
+        write_stripes(port, &engine.open, Stream::Moved, &blocks, false, placed).await?;
+        shared.space.moved(blocks.len() as u64);
+        Ok(())
+    }
 }
 
 /// Whether a block has died since the victim's contents were listed, as far as that can be told without reading.

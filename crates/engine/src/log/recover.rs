@@ -50,12 +50,15 @@ use super::zone_budget::ZoneBudget;
 use crate::buffer::Pool;
 use crate::counters::Counters;
 use crate::events::EventSink;
-use crate::executor::{Executor, yield_now};
+use crate::executor::{Executor, join_all, yield_now};
 use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
 
 /// Blocks of a segment's columns that are listed before other tasks have a turn.
 const OFFSETS_PER_TURN: u32 = 2048;
+
+/// Columns of a segment that are read at once: each takes up to 1 MiB meanwhile.
+const COLUMNS_AT_ONCE: usize = 8;
 
 /// What a start is made from: what the superblocks say, and the members.
 pub struct Start<D> {
@@ -167,7 +170,7 @@ impl<D: ZoneDevice> Recovery<D> {
             start.devices.clone(),
         );
         let mut segments: BTreeMap<SegmentKey, Judged> = BTreeMap::new();
-        let known = match said {
+        let mut known = match said {
             None => None,
             Some(said) => Some(read_known(&port, &columns, &mut segments, said).await?),
         };
@@ -179,6 +182,9 @@ impl<D: ZoneDevice> Recovery<D> {
         insert(&shared, &segments);
         let emptied = emptied_of(&port, &segments).await;
         segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
+        if let Some(known) = &mut known {
+            stand_on_what_is_there(&port, &segments, known).await?;
+        }
         if shared.members.in_sync().len() < shared.config.devices.len() {
             // A member that is away may still hold any of them.
             emptied.iter().for_each(|key| shared.space.resetting(*key));
@@ -304,6 +310,38 @@ async fn read_known<D: ZoneDevice>(
     lists.known(said, port.shared.map.groups()).map_err(Failure::Checkpoint)
 }
 
+/// Z-I17: a start that moved a checkpoint's lists, and was cut short, may have emptied the segment that they were in, and what is
+/// left of it looks whole until the entry for it is read. The lists count where they were moved to.
+///
+/// # Errors
+/// Another block that the checkpoint needs is gone.
+async fn stand_on_what_is_there<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &BTreeMap<SegmentKey, Judged>,
+    known: &mut Known,
+) -> Result<(), Failure> {
+    let (shared, said) = (&port.shared, known.said);
+    let is_gone = |slot: u32| {
+        let there = shared.table.get(slot).and_then(|segment| segments.get(&segment.key()));
+        there.is_none_or(|judged| judged.is_gone)
+    };
+    if known.lists.iter().any(|slot| is_gone(*slot)) {
+        let mut lists = Lists::default();
+        let later = segments.range((said.segment, 0)..).filter(|(_, judged)| !judged.is_gone);
+        for (_, judged) in later {
+            lists.take(port, judged, said).await;
+            if lists.are_whole() {
+                break;
+            }
+        }
+        *known = lists.known(said, shared.map.groups()).map_err(Failure::Checkpoint)?;
+    }
+    match known.pinned(shared.map.shape()).into_iter().any(is_gone) {
+        true => Err(Failure::Checkpoint("a segment that it needs was emptied")),
+        false => Ok(()),
+    }
+}
+
 /// Reads a segment, as far as what is known of it does not do.
 async fn read_segment<D: ZoneDevice>(
     port: &LogPort<D>,
@@ -334,6 +372,27 @@ async fn read_segment<D: ZoneDevice>(
     }
 }
 
+/// A column that a member has which can be read.
+struct Present<'a, D> {
+    header: SegmentHeader,
+    zone: &'a ZoneFound,
+    device: Rc<D>,
+}
+
+/// The columns of a segment that are there, with their headers.
+fn present<'a, D>(
+    devices: &impl Fn(usize) -> Option<Rc<D>>,
+    header: &SegmentHeader,
+    zones: &'a [Option<ZoneFound>],
+) -> Vec<Present<'a, D>> {
+    let column = |(column, zone): (u8, &'a Option<ZoneFound>)| {
+        let zone = zone.as_ref()?;
+        let device = devices(zone.slot)?;
+        Some(Present { header: SegmentHeader { column, ..header.clone() }, zone, device })
+    };
+    (0..).zip(zones).filter_map(column).collect()
+}
+
 /// Reads what the columns of a segment hold, their footers and, where those are not enough, their records, and decides what
 /// counts. `zones` are those with a header of the segment, by column, each of a member that `devices` has.
 pub async fn judge<D: ZoneDevice>(
@@ -344,14 +403,14 @@ pub async fn judge<D: ZoneDevice>(
 ) -> Judged {
     let header = SegmentHeader { column: 0, generation: 0, ..header.clone() };
     let mut found = SegmentFound { columns: vec![None; header.columns.len()], header };
-    for (column, zone) in (0u8..).zip(&zones) {
-        let Some((zone, device)) = zone.as_ref().and_then(|zone| Some((zone, devices(zone.slot)?))) else {
-            continue;
-        };
-        let header = SegmentHeader { column, ..found.header.clone() };
-        let footer = read_footer(&*device, pool, zone, &header).await;
-        let held = ColumnFound { footer, end_block: zone.end_block, ..ColumnFound::default() };
-        found.columns[usize::from(column)] = Some(held);
+    let read = async |of: &Present<'_, D>| {
+        let footer = read_footer(&*of.device, pool, of.zone, &of.header).await;
+        (of.header.column, ColumnFound { footer, end_block: of.zone.end_block, ..ColumnFound::default() })
+    };
+    for some in present(devices, &found.header, &zones).chunks(COLUMNS_AT_ONCE) {
+        for (column, held) in join_all(some.iter().map(|of| Box::pin(read(of)))).await {
+            found.columns[usize::from(column)] = Some(held);
+        }
     }
     let decision = match Footers::of(&found) {
         Some(footers) => Decision::Sealed(named_by(&footers).await),
@@ -390,17 +449,16 @@ async fn lacking_columns<D: ZoneDevice>(
     let newest = newest_footers(found);
     let named = named_blocks(found, &newest);
     let mut lacking = SmallVec::new();
-    for (column, zone) in (0u8..).zip(zones).filter(|(column, _)| !newest[usize::from(*column)]) {
-        let Some((zone, device)) = zone.as_ref().and_then(|zone| Some((zone, devices(zone.slot)?))) else {
-            continue;
-        };
-        let header = SegmentHeader { column, ..found.header.clone() };
+    let is_wanted = |of: &Present<'_, D>| !newest[usize::from(of.header.column)];
+    for Present { header, zone, device } in
+        present(devices, &found.header, zones).into_iter().filter(is_wanted)
+    {
         let records = scan_column(&*device, pool, zone, &header).await.records;
         let whole = records.iter().filter(|record| record.is_whole);
         let held: BTreeSet<u32> =
             whole.flat_map(|record| record.block..record.block + record.blocks(&header)).collect();
         if !named.is_subset(&held) {
-            lacking.push(column);
+            lacking.push(header.column);
         }
     }
     lacking
@@ -412,16 +470,16 @@ async fn scan_records<D: ZoneDevice>(
     found: &mut SegmentFound,
     zones: &[Option<ZoneFound>],
 ) {
-    for (column, zone) in (0u8..).zip(zones) {
-        let Some((zone, device)) = zone.as_ref().and_then(|zone| Some((zone, devices(zone.slot)?))) else {
-            continue;
-        };
-        let header = SegmentHeader { column, ..found.header.clone() };
-        let scanned = scan_column(&*device, pool, zone, &header).await;
-        let column = found.columns[usize::from(column)].as_mut().expect("it has a header");
-        column.records = scanned.records;
-        column.unread_blocks = scanned.unread_blocks;
-        column.footer = column.footer.take().or(scanned.footer);
+    let scan = async |of: &Present<'_, D>| {
+        (of.header.column, scan_column(&*of.device, pool, of.zone, &of.header).await)
+    };
+    for some in present(devices, &found.header, zones).chunks(COLUMNS_AT_ONCE) {
+        for (column, scanned) in join_all(some.iter().map(|of| Box::pin(scan(of)))).await {
+            let column = found.columns[usize::from(column)].as_mut().expect("it has a header");
+            column.records = scanned.records;
+            column.unread_blocks = scanned.unread_blocks;
+            column.footer = column.footer.take().or(scanned.footer);
+        }
     }
 }
 

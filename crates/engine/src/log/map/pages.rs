@@ -108,13 +108,18 @@ impl Map {
 
     /// Waits until no other task reads a group.
     pub async fn read_by_another(&self, group: u64) {
-        std::future::poll_fn(|context| self.poll_read(group, context)).await;
+        std::future::poll_fn(|context| self.poll_until(group, |own| !own.is_loading, context)).await;
     }
 
-    fn poll_read(&self, group: u64, context: &Context<'_>) -> Poll<()> {
-        // Under the lock that the reader takes before it wakes others.
+    /// Waits until no other task writes the mapping block of a group.
+    pub async fn written_by_another(&self, group: u64) {
+        std::future::poll_fn(|context| self.poll_until(group, |own| !own.is_writing, context)).await;
+    }
+
+    fn poll_until(&self, group: u64, is_over: fn(&Group) -> bool, context: &Context<'_>) -> Poll<()> {
+        // Under the lock that the other takes before it wakes this one.
         let own = self.at(group).lock();
-        if !own.is_loading {
+        if is_over(&own) {
             return Poll::Ready(());
         }
         self.waiting.lock().push((group, context.waker().clone()));
@@ -203,7 +208,10 @@ impl Map {
     pub fn written(&self, group: u64, place: u64) -> Option<u64> {
         let mut own = self.at(group).lock();
         own.is_writing = false;
-        Some(std::mem::replace(&mut own.place, place)).filter(|old| *old != NO_PLACE)
+        let old = std::mem::replace(&mut own.place, place);
+        drop(own);
+        self.wake(group);
+        Some(old).filter(|old| *old != NO_PLACE)
     }
 
     /// The mapping block of a group could not be written.
@@ -211,6 +219,8 @@ impl Map {
         let mut own = self.at(group).lock();
         (own.is_writing, own.is_dirty) = (false, true);
         self.note_changed(&mut own);
+        drop(own);
+        self.wake(group);
     }
 
     /// A group's mapping block is to be written, whether or not the one that it has is right.

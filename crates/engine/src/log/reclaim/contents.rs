@@ -7,7 +7,8 @@ use layout::zoned::{BlockName, EMPTIED_MAX, EmptiedEntry, MapEntry, ZEROES_MAX, 
 
 use crate::buffer::Slice;
 use crate::error::VolumeError;
-use crate::executor::yield_now;
+use crate::executor::{join_all, yield_now};
+use crate::log::degraded::make_blocks;
 use crate::log::encode::StripeBlock;
 use crate::log::paging::{entry_of, holds, load_all, parts_of_groups};
 use crate::log::port::LogPort;
@@ -164,20 +165,24 @@ async fn standing<D: ZoneDevice>(
 async fn judge_again<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Option<Judged> {
     let config = &port.shared.config;
     let mut zones: Vec<Option<ZoneFound>> = vec![None; segment.headers.len()];
-    for (column, slot, zone) in segment.zones() {
-        let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
+    let scan = async |(column, slot, zone): (u8, usize, Option<u32>)| {
+        let (zone, device) = (zone?, port.device(slot)?);
         if port.shared.members.state(slot) != MemberState::InSync {
-            continue;
+            return None;
         }
         let place =
             ZonePlace { set_uuid: config.set_uuid, device_uuid: port.shared.members.uuid(slot), zone };
-        let found = scan_zone(&device, &port.pool, place, slot).await;
+        Some((column, scan_zone(&device, &port.pool, place, slot).await?))
+    };
+    for (column, found) in
+        join_all(segment.zones().map(|zone| Box::pin(scan(zone)))).await.into_iter().flatten()
+    {
         let header = &segment.headers[0];
         let is_own = |found: &ZoneFound| {
             matches!(&found.header, HeaderFound::Right(own) if (own.segment, own.tag, own.column)
                 == (header.segment, header.tag, column))
         };
-        zones[usize::from(column)] = found.filter(is_own);
+        zones[usize::from(column)] = Some(found).filter(is_own);
     }
     let mut judged = judge(&|slot| port.device(slot), &port.pool, &segment.headers[0], zones).await;
     as_placed(segment, &mut judged);
@@ -218,17 +223,28 @@ pub async fn read_mapped<D: ZoneDevice>(
             result.is_ok().then(|| buffer.freeze())
         }
     };
-    let mut blocks = Vec::with_capacity(run.len());
-    for (index, live) in run.iter().enumerate() {
-        let own = read
-            .as_ref()
-            .map(|read| read.part(index * crate::limits::BLOCK_BYTES, crate::limits::BLOCK_BYTES));
-        let is_right = |data: &Slice| layout::zoned::Checksum::of(data.bytes()) == live.entry.checksum;
-        let data = match own.filter(is_right) {
-            Some(data) => Some(data),
-            None => read_live(port, live).await,
-        };
-        blocks.push(data.map(|data| StripeBlock { entry: live.entry, data }));
+    let right = |live: &LiveBlock, data: &[u8]| layout::zoned::Checksum::of(data) == live.entry.checksum;
+    let own = |(index, live): (usize, &LiveBlock)| {
+        let block = read.as_ref()?.part(index * crate::limits::BLOCK_BYTES, crate::limits::BLOCK_BYTES);
+        right(live, block.bytes()).then_some(block)
+    };
+    let mut blocks: Vec<Option<Slice>> = run.iter().enumerate().map(own).collect();
+    let mut first = 0;
+    while let Some(from) = blocks[first..].iter().position(Option::is_none).map(|on| first + on) {
+        let wrong = blocks[from..].iter().take_while(|block| block.is_none()).count();
+        let lives = &run[from..from + wrong];
+        let is_right = |number: usize, data: &[u8]| right(&lives[number], data);
+        let made = make_blocks(port, segment, lives[0].place, wrong, &is_right).await;
+        for ((made, live), block) in made.into_iter().zip(lives).zip(&mut blocks[from..]) {
+            // Its run may have failed by another block.
+            *block = match made {
+                Ok(made) => Some(made),
+                Err(_) => read_live(port, live).await,
+            };
+        }
+        first = from + wrong;
     }
-    blocks
+    let entries = run.iter().map(|live| live.entry);
+    let with_entry = |(entry, data): (_, Option<Slice>)| data.map(|data| StripeBlock { entry, data });
+    entries.zip(blocks).map(with_entry).collect()
 }

@@ -195,10 +195,25 @@ async fn move_stripes<D: ZoneDevice>(
             }
             report.moved_stripes += usize::from(!moved.is_empty());
             let map = |block: &StripeBlock, place: BlockPlace| {
-                let BlockName::User(lba) = block.entry.name else { return shared.table.add_list(place.slot) };
-                shared.table.note_sequence(place.slot, block.entry.sequence);
-                let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-                shared.count(&[shared.map.set(lba, MapEntry::At { place, checksum })]);
+                match block.entry.name {
+                    BlockName::User(lba) => {
+                        shared.table.note_sequence(place.slot, block.entry.sequence);
+                        let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+                        shared.count(&[shared.map.set(lba, MapEntry::At { place, checksum })]);
+                    }
+                    BlockName::Zeroes | BlockName::Emptied => shared.table.add_list(place.slot),
+                    // Z-I17: the next start finds the checkpoint's lists here, and no more where they were.
+                    BlockName::Root(_) | BlockName::SegmentTable(_)
+                        if shared
+                            .checkpoints
+                            .said()
+                            .is_some_and(|said| said.sequence == block.entry.sequence) =>
+                    {
+                        shared.table.pin(place.slot);
+                        shared.checkpoints.moved(place.slot);
+                    }
+                    _ => {}
+                }
             };
             writer.write_all(&moved, map).await?;
         }

@@ -22,7 +22,7 @@ pub struct Known {
     /// The segments that were there.
     pub table: BTreeMap<SegmentKey, TableEntry>,
     /// The segments that the root and the table are in, by slot, once for each block.
-    lists: Vec<u32>,
+    pub lists: Vec<u32>,
 }
 
 /// The blocks of a checkpoint's lists, as far as they are found.
