@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use layout::geometry::Level;
 use sim::acts::{self, Planted, Records};
 use sim::campaign::{Campaign, Kind};
-use sim::experiment::{self, Plan};
+use sim::experiment::{self, Plan, paper};
 use sim::shrink::shrink;
 use sim::zoned::Plant;
 use sim::{Bug, Counts, Failure, Options, Reduced};
@@ -132,20 +132,20 @@ enum Command {
 enum Experiment {
     /// The update policies and --avoid-slow on members that pause, are shared with others, or neither.
     Adaptive(AdaptiveArguments),
-    /// Writes to zoned arrays in virtual time, beside what the drives' times alone allow: ZapRAID's experiments 1, 3, 4, 6 and 7.
-    Zoned(ZonedArguments),
+    /// ZapRAID's experiments in virtual time, on drives that take the paper's times, beside its claims.
+    Zoned(PaperArguments),
     /// The dRAID paper's figures at its own scale, in virtual time: parity at the host and at the targets, beside its claims.
-    Draid(DraidArguments),
+    Draid(PaperArguments),
     /// What reclaim of a zoned array costs, in virtual time: write amplification by policy, and the latency of writes meanwhile.
     Reclaim(ReclaimArguments),
 }
 
 #[derive(Args)]
-struct DraidArguments {
+struct PaperArguments {
     /// Print the claims as a table of Markdown.
     #[arg(long)]
     markdown: bool,
-    /// Only these, such as fig10,fig15.
+    /// Only these, by name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Threads; as many as there are cores if not given.
@@ -167,16 +167,6 @@ struct ReclaimArguments {
     /// Blocks of a zone.
     #[arg(long, default_value_t = 512)]
     zone_blocks: u32,
-    /// Print all figures as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Args)]
-struct ZonedArguments {
-    /// Requests of each point.
-    #[arg(long, default_value_t = 20_000)]
-    requests: u64,
     /// Print all figures as JSON.
     #[arg(long)]
     json: bool,
@@ -208,9 +198,13 @@ fn main() -> ExitCode {
             print_adaptive(adaptive);
             return ExitCode::SUCCESS;
         }
-        Some(Command::Experiment(Experiment::Zoned(zoned))) => return print_zoned(zoned),
+        Some(Command::Experiment(Experiment::Zoned(zoned))) => {
+            return print_paper(zoned, experiment::zoned::ALL);
+        }
         Some(Command::Experiment(Experiment::Reclaim(reclaim))) => return print_reclaim(reclaim),
-        Some(Command::Experiment(Experiment::Draid(draid))) => return print_draid(draid),
+        Some(Command::Experiment(Experiment::Draid(draid))) => {
+            return print_paper(draid, experiment::draid::ALL);
+        }
         None => {}
     }
     if let Some(Only::Acts) = arguments.only {
@@ -322,79 +316,40 @@ fn print_reclaim(arguments: &ReclaimArguments) -> ExitCode {
 }
 
 /// Fails if a claim does not hold.
-fn print_draid(arguments: &DraidArguments) -> ExitCode {
-    use sim::experiment::draid;
-    let is_chosen = |experiment: &&draid::Experiment| {
+fn print_paper<P: paper::Point>(arguments: &PaperArguments, all: &[paper::Experiment<P>]) -> ExitCode {
+    let is_chosen = |experiment: &&paper::Experiment<P>| {
         arguments.only.is_empty() || arguments.only.iter().any(|only| only == experiment.name)
     };
-    let (mut all, mut failed) = (Vec::new(), 0);
-    for experiment in draid::ALL.iter().filter(is_chosen) {
-        let rows = experiment.run(arguments.threads.unwrap_or_else(cores));
-        if arguments.markdown {
-            for claim in experiment.claims {
-                let Some(here) = claim.here(&rows) else { continue };
-                failed += u32::from(here.verdict == draid::Verdict::Not);
-                println!(
-                    "| {} | {} | {} | {} |",
-                    experiment.figures,
-                    claim.paper,
-                    here.words,
-                    here.verdict.words()
-                );
-            }
-        } else if !arguments.json {
-            println!("\nFigures {}: {}\n{}", experiment.figures, experiment.title, draid::heading());
-            rows.iter().for_each(|row| println!("{}", row.words()));
-            for claim in experiment.claims {
-                let Some(here) = claim.here(&rows) else { continue };
-                failed += u32::from(here.verdict == draid::Verdict::Not);
-                println!("{}. The paper: {}. Here: {}", here.verdict.words(), claim.paper, here.words);
+    let (mut rows, mut failed) = (Vec::new(), 0);
+    for experiment in all.iter().filter(is_chosen) {
+        let own = experiment.run(arguments.threads.unwrap_or_else(cores));
+        if !arguments.json && !arguments.markdown {
+            print!("\nFigures {}: {}\n{}", experiment.figures, experiment.title, paper::table(&own));
+        }
+        for claim in experiment.claims {
+            let Some(here) = claim.here(&own) else { continue };
+            failed += u32::from(here.verdict == paper::Verdict::Not);
+            let (verdict, words) = (here.verdict.words(), here.words);
+            if arguments.markdown {
+                println!("| {} | {} | {words} | {verdict} |", experiment.figures, claim.paper);
+            } else if !arguments.json {
+                println!("{verdict}. The paper: {}. Here: {words}", claim.paper);
             }
         }
-        all.extend(rows);
+        rows.extend(own);
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&all).expect("figures are plain data"));
+        println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
     }
-    if all.is_empty() {
-        eprintln!(
-            "none of these; there are {}",
-            draid::ALL.iter().map(|one| one.name).collect::<Vec<_>>().join(", ")
-        );
+    if rows.is_empty() {
+        let names: Vec<&str> = all.iter().map(|one| one.name).collect();
+        eprintln!("none of these; there are {}", names.join(", "));
     }
-    if failed == 0 && !all.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 && !rows.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
-}
-
-/// Fails if a point reaches less than it has to.
-fn print_zoned(arguments: &ZonedArguments) -> ExitCode {
-    use sim::experiment::zoned;
-    if !arguments.json {
-        println!("{}", zoned::heading());
-    }
-    let run = |point: &zoned::Point| {
-        let row = zoned::run(point, arguments.requests.max(100));
-        if !arguments.json {
-            println!("{}", row.words());
-        }
-        row
-    };
-    let rows: Vec<zoned::Row> = zoned::points().iter().map(run).collect();
-    let short = rows.iter().filter(|row| row.percent() < zoned::WANTED_PERCENT).count();
-    match arguments.json {
-        true => println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data")),
-        false => {
-            let (points, wanted) = (rows.len(), zoned::WANTED_PERCENT);
-            println!(
-                "{} of {points} points reach {wanted} % of what the drives' times allow",
-                points - short
-            );
-        }
-    }
-    if short == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn print_adaptive(arguments: &AdaptiveArguments) {

@@ -245,7 +245,7 @@ impl Case {
 }
 
 /// Traces of a folder, by name.
-fn traces_in(folder: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn traces_in(folder: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
     let Some(folder) = folder else { return Ok(Vec::new()) };
     let io = |source| Error::Io { path: folder.to_path_buf(), source };
     let mut traces = Vec::new();

@@ -1,5 +1,5 @@
-//! The experiments of the StRAID and ScalaRAID papers at this machine's size, or of the dRAID paper at its own, as a page with plots and
-//! the raw figures beside it.
+//! The experiments of the StRAID and ScalaRAID papers at this machine's size, or of the dRAID or ZapRAID paper in virtual time, as a page
+//! with plots and the raw figures beside it.
 
 mod claims;
 mod draid;
@@ -10,6 +10,8 @@ mod measured;
 mod output;
 mod plan;
 mod plots;
+mod virtual_time;
+mod zapraid;
 
 use std::path::PathBuf;
 
@@ -29,6 +31,7 @@ pub fn names(set: Set) -> Vec<(&'static str, &'static str)> {
     match set {
         Set::OnMachine(_) => experiments::ALL.iter().map(|one| (one.name, one.title)).collect(),
         Set::Draid => draid::names(),
+        Set::Zapraid => zapraid::names(),
     }
 }
 
@@ -48,6 +51,7 @@ pub fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
     match plan.set {
         Set::OnMachine(extent) => write_on_machine(plan, extent, say),
         Set::Draid => draid::write(plan, say),
+        Set::Zapraid => zapraid::write(plan, say),
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Set {
     OnMachine(Extent),
     /// Those of the dRAID paper at its own scale, in virtual time.
     Draid,
+    /// Those of the ZapRAID paper, in virtual time.
+    Zapraid,
 }
 
 /// How much is run.
@@ -28,7 +30,7 @@ impl FromStr for Set {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (quick, full) = (Set::OnMachine(Extent::Quick), Set::OnMachine(Extent::Full));
-        named(text, &[("quick", quick), ("full", full), ("draid", Set::Draid)])
+        named(text, &[("quick", quick), ("full", full), ("draid", Set::Draid), ("zapraid", Set::Zapraid)])
     }
 }
 

@@ -5,6 +5,7 @@
 mod conditions;
 pub mod draid;
 mod member;
+pub mod paper;
 mod traffic;
 pub mod zoned;
 

@@ -1,146 +1,263 @@
-//! `sim experiment zoned`: how fast the log engine writes to drives that take the times of ZapRAID's Fig. 2, beside what those
-//! times alone allow. Virtual time: the engine costs nothing, so what lies between the two is what it makes the drives wait.
-//! What came out is in `docs/zoned.md`.
+//! `sim experiment zoned`: ZapRAID's experiments with the log engine as it is, on drives that take the times of the paper's Fig. 2 or
+//! of FEMU. Virtual time, so that a point is the same on any machine; processors take none. Beside writes to new arrays stands what the
+//! drives' times alone allow: what lies between the two is what the engine makes the drives wait. What came out is in
+//! `docs/zoned.md`.
 //!
-//! Rows are the points of the paper's experiments 1, 3, 4 and 6 on one open segment, and of 7 on four. What the authors' RAIZN
-//! stand-in does is not run.
+//! What the authors' RAIZN stand-in does is not run.
 
+mod aged;
 mod array;
+mod claims;
+mod clients;
 mod drive;
+mod machine;
+mod members;
 mod model;
-mod point;
+mod points;
+mod reads;
 pub mod reclaim;
+mod recovery;
+mod replay;
+mod speed;
+mod writes;
 
-use layout::geometry::Level;
 use serde::Serialize;
 
-use self::point::GROUP_MAX;
-pub use self::point::{Mode, Point, Speed};
+pub use self::aged::{Aged, Places};
+pub use self::reads::Reads;
+pub use self::recovery::{Loss, Recovery};
+pub use self::replay::{Replay, Trace, Traced};
+pub use self::speed::{Mode, Speed};
+pub use self::writes::Writes;
+use super::paper::{self, View};
 
-/// The paper's depth.
-const DEPTH: u32 = 64;
-/// What an engine has to reach of the drives' own times, in percent.
-pub const WANTED_PERCENT: f64 = 95.0;
+/// Requests of a point that writes to a new array.
+const WRITES: u64 = 20_000;
+/// Requests of a point that reads.
+const READS: u64 = 4_000;
+/// An aged array was written over so many times before it is measured.
+const AGED_TIMES: u64 = 3;
+/// What an engine has to reach of the drives' own times.
+pub const WANTED: f64 = 0.95;
 
-/// A point, what the engine made of it, and what the drives' times allow.
+/// One of them.
+pub type Experiment = paper::Experiment<Point>;
+/// What came of one of its points.
+pub type Row = paper::Row<Point>;
+
+/// A point of a figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    #[serde(skip)]
+    panel: String,
+    #[serde(skip)]
+    series: String,
+    /// What is done.
+    #[serde(flatten)]
+    pub work: Work,
+}
+
+/// What is done to an array.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// Writes to a new one.
+    Writes(Writes),
+    /// Reads.
+    Reads(Reads),
+    /// It is recovered.
+    Recovery(Recovery),
+    /// Writes to one that was written over and over.
+    Aged(Aged),
+    /// What an application asks for.
+    Replay(Replay),
+}
+
+/// What comes of a point.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Row {
-    /// The point.
-    pub point: Point,
-    /// The engine.
-    pub engine: Speed,
-    /// An event simulation of the drives alone.
-    pub model: Speed,
+pub struct Measured {
+    /// How fast requests were.
+    pub speed: Option<Speed>,
+    /// How fast the drives' times alone would let them be, by an event simulation of the drives.
+    pub model: Option<Speed>,
+    /// Blocks written for each that clients wrote, parity and mapping blocks apart.
+    pub write_amplification: Option<f64>,
+    /// How long a recovery took.
+    pub seconds: Option<f64>,
 }
 
-impl Row {
-    /// The engine's speed in percent of what the drives' times allow.
-    pub fn percent(&self) -> f64 {
-        100.0 * self.engine.mib_per_s / self.model.mib_per_s
-    }
+const NONE: Measured = Measured { speed: None, model: None, write_amplification: None, seconds: None };
 
-    /// A line of the table.
-    pub fn words(&self) -> String {
-        let Row { point, engine, model } = self;
-        let data = point.data_chunks();
-        format!(
-            "{:>3}  {:<7}{}+{}  {:<15}{:>5}{:>7}{:>8}{:>6}{:>10.1}{:>10.1}{:>8.1}{:>10.1}{:>8.1}",
-            point.experiment,
-            point.level.to_string(),
-            data,
-            point.members - data,
-            format!("{}{}", point.mode.words(), if point.is_femu { ", femu" } else { "" }),
-            format!("{},{}", point.open[0], point.open[1]),
-            match point.chunk_kib {
-                [small, large] if small == large => small.to_string(),
-                [small, large] => format!("{small},{large}"),
-            },
-            if point.request_kib > 0 { point.request_kib.to_string() } else { "mix".to_owned() },
-            point.depth,
-            engine.mib_per_s,
-            model.mib_per_s,
-            self.percent(),
-            engine.median_us,
-            engine.p95_us,
-        )
+impl Measured {
+    /// The part that the engine reaches of what the drives' times allow.
+    pub fn share(&self) -> Option<f64> {
+        Some(self.speed?.mib_per_s / self.model?.mib_per_s)
     }
 }
 
-/// The heading of the lines of [`Row::words`].
-pub fn heading() -> String {
-    format!(
-        "exp  level  k+m  {:<15}{:>5}{:>7}{:>8}{:>6}{:>10}{:>10}{:>8}{:>10}{:>8}",
-        "zones", "Ns,Nl", "chunk", "request", "depth", "MiB/s", "model", "%", "median us", "p95"
-    )
+impl paper::Measured for Measured {
+    const HEADS: &'static [&'static str] =
+        &["MiB/s", "median us", "p95 us", "of the drives' times", "write amplification", "seconds"];
+    const VIEWS: &'static [View<Self>] = &[
+        ("throughput", "MiB/s", |one| one.speed.map_or(f64::NAN, |speed| speed.mib_per_s)),
+        ("median latency", "us", |one| one.speed.map_or(f64::NAN, |speed| speed.median_us)),
+        ("95th percentile of the latency", "us", |one| one.speed.map_or(f64::NAN, |speed| speed.p95_us)),
+        ("write amplification", "", |one| one.write_amplification.unwrap_or(f64::NAN)),
+        ("time", "s", |one| one.seconds.unwrap_or(f64::NAN)),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let words = |figure: Option<f64>, digits: usize| {
+            figure.map_or_else(String::new, |figure| format!("{figure:.digits$}"))
+        };
+        vec![
+            words(self.speed.map(|speed| speed.mib_per_s), 1),
+            words(self.speed.map(|speed| speed.median_us), 1),
+            words(self.speed.map(|speed| speed.p95_us), 1),
+            words(self.share(), 3),
+            words(self.write_amplification, 2),
+            words(self.seconds, 3),
+        ]
+    }
 }
 
-/// All points.
-pub fn points() -> Vec<Point> {
-    let base = Point {
-        experiment: 1,
-        level: Level::Raid5,
-        members: 4,
-        mode: Mode::ZAPRAID,
-        open: [1, 0],
-        chunk_kib: [4; 2],
-        request_kib: 4,
-        depth: DEPTH,
-        is_femu: false,
-    };
-    let modes = [Mode::ZoneWrite, Mode::Append { group: GROUP_MAX }, Mode::ZAPRAID, Mode::Twill];
-    let chunks = [4, 8, 16];
-    let mut points = Vec::new();
-    for mode in modes {
-        points.extend(chunks.map(|chunk| Point { mode, chunk_kib: [chunk; 2], request_kib: chunk, ..base }));
-        points.extend([8, 16].map(|chunk| Point { mode, chunk_kib: [chunk; 2], ..base }));
+impl paper::Point for Point {
+    type Measured = Measured;
+
+    fn panel(&self) -> String {
+        self.panel.clone()
     }
-    for group in [4, 16, 64, 256, 1024, 4096] {
-        let mode = Mode::Append { group };
-        let point = |chunk| Point { experiment: 3, mode, chunk_kib: [chunk; 2], request_kib: chunk, ..base };
-        points.extend(chunks.map(point));
+
+    fn series(&self) -> String {
+        self.series.clone()
     }
-    for level in [Level::Raid0, Level::Raid10, Level::Raid4, Level::Raid5, Level::Raid6] {
-        for mode in [Mode::ZoneWrite, Mode::ZAPRAID] {
-            let point = |chunk| Point {
-                experiment: 4,
-                level,
-                mode,
-                chunk_kib: [chunk; 2],
-                request_kib: chunk,
-                ..base
-            };
-            points.extend(chunks.map(point));
+
+    fn measure(&self) -> Measured {
+        match &self.work {
+            Work::Writes(writes) => measure_writes(writes, WRITES),
+            Work::Reads(reads) => Measured { speed: Some(reads::run(reads, READS)), ..NONE },
+            Work::Recovery(recovery) => Measured { seconds: Some(recovery::run(recovery)), ..NONE },
+            Work::Aged(aged) => {
+                let blocks = aged.logical_blocks();
+                let whole = blocks / u64::from(aged.request_kib / speed::BLOCK_KIB);
+                let outcome = aged.run(true, AGED_TIMES * whole, whole);
+                let write_amplification = Some(outcome.write_amplification);
+                Measured { speed: Some(Speed::of(&outcome.ended)), write_amplification, ..NONE }
+            }
+            Work::Replay(replay) => Measured { speed: Some(replay::run(replay)), ..NONE },
         }
     }
-    for (is_femu, members, depths) in [(false, 4, &[4, 8, 16, 64][..]), (true, 7, &[4, 16, 64, 128])] {
-        for depth in depths.iter().copied() {
-            let own = Point { experiment: 6, members, depth, is_femu, ..base };
-            // The paper says 4 KiB of FEMU's, but what it measured doubles with the chunk.
-            points.extend(chunks.map(|chunk| Point { chunk_kib: [chunk; 2], request_kib: chunk, ..own }));
-        }
-    }
-    points.extend(hybrid_points(&base));
-    points
 }
 
-/// Experiment 7: four open segments with chunks of 8 and 16 KiB, as many of each kind as the paper has.
-fn hybrid_points(base: &Point) -> Vec<Point> {
-    let base = Point { experiment: 7, chunk_kib: [8, 16], ..*base };
-    let mut points = Vec::new();
-    for request_kib in [4, 8, 16, 0] {
-        for small in (0..=4).rev() {
-            let open = [small, 4 - small];
-            let modes = [Mode::ZoneWrite, Mode::Append { group: GROUP_MAX }, Mode::ZAPRAID, Mode::Twill];
-            points.extend(modes.map(|mode| Point { open, request_kib, mode, ..base }));
-        }
-    }
-    points
+fn measure_writes(point: &Writes, requests: u64) -> Measured {
+    let (engine, model) = (writes::run(point, requests), model::run(point, requests));
+    Measured { speed: Some(engine), model: Some(model), ..NONE }
 }
 
-/// Writes `requests` times at a point, with the engine and with the drives alone.
-pub fn run(point: &Point, requests: u64) -> Row {
-    Row { point: *point, engine: array::run(point, requests), model: model::run(point, requests) }
+/// A trace of a real device in the settings of experiments 10 to 12.
+pub fn replayed(trace: &Trace) -> Vec<(String, Point)> {
+    points::replayed(trace, writes::DEPTH)
 }
+
+/// All of them, in the paper's order.
+pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "exp1",
+        figures: "6",
+        title: "Random writes to one open segment, 64 in flight",
+        places: "chunk",
+        points: points::modes,
+        claims: claims::MODES,
+    },
+    Experiment {
+        name: "exp2",
+        figures: "7",
+        title: "Reads, one at a time",
+        places: "chunk",
+        points: points::reads,
+        claims: claims::READS,
+    },
+    Experiment {
+        name: "exp3",
+        figures: "8",
+        title: "Stripe groups",
+        places: "stripes of a group",
+        points: points::groups,
+        claims: claims::GROUPS,
+    },
+    Experiment {
+        name: "exp4",
+        figures: "9",
+        title: "Levels, four drives",
+        places: "level",
+        points: points::levels,
+        claims: claims::LEVELS,
+    },
+    Experiment {
+        name: "exp5",
+        figures: "10",
+        title: "Recovery of an array that was written once",
+        places: "what clients see",
+        points: points::recoveries,
+        claims: claims::RECOVERIES,
+    },
+    Experiment {
+        name: "exp6",
+        figures: "11",
+        title: "Requests in flight",
+        places: "requests in flight",
+        points: points::depths,
+        claims: claims::DEPTHS,
+    },
+    Experiment {
+        name: "exp7",
+        figures: "12",
+        title: "Four open segments, chunks of 8 and 16 KiB",
+        places: "small and large segments",
+        points: points::hybrids,
+        claims: claims::HYBRIDS,
+    },
+    Experiment {
+        name: "exp8",
+        figures: "13",
+        title: "Reclaim, by the room in reserve",
+        places: "reserve, hundredths of the array",
+        points: points::reserves,
+        claims: claims::RESERVES,
+    },
+    Experiment {
+        name: "exp9",
+        figures: "14",
+        title: "A map of which memory has room for a part",
+        places: "part in memory",
+        points: points::maps,
+        claims: claims::MAPS,
+    },
+    Experiment {
+        name: "exp10",
+        figures: "15",
+        title: "Cloud volumes",
+        places: "open segments",
+        points: points::clouds,
+        claims: claims::CLOUDS,
+    },
+    Experiment {
+        name: "exp11",
+        figures: "16",
+        title: "File writes of 64 KiB",
+        places: "open segments",
+        points: points::files,
+        claims: claims::FILES,
+    },
+    Experiment {
+        name: "exp12",
+        figures: "17",
+        title: "A relational database",
+        places: "open segments",
+        points: points::databases,
+        claims: claims::DATABASES,
+    },
+];
 
 #[cfg(test)]
 mod tests {
@@ -149,10 +266,15 @@ mod tests {
     /// A gate: one of each mode, level and drive.
     #[test]
     fn the_engine_makes_drives_wait_for_nothing() {
-        for point in points().iter().step_by(5) {
-            let row = run(point, 3000);
-            println!("{}", row.words());
-            assert!(row.percent() >= WANTED_PERCENT, "{}", row.words());
+        let all = [points::modes(), points::groups(), points::levels(), points::depths(), points::hybrids()];
+        let writes = all.concat().into_iter().filter_map(|(x, point)| match point.work {
+            Work::Writes(writes) => Some((x, point.panel, point.series, writes)),
+            _ => None,
+        });
+        for (x, panel, series, writes) in writes.step_by(5) {
+            let share = measure_writes(&writes, 3000).share().expect("both were measured");
+            println!("{panel}, {series}, {x}: {share:.3}");
+            assert!(share >= WANTED, "{panel}, {series}, {x}: {share:.3} of what the drives' times allow");
         }
     }
 
@@ -160,19 +282,39 @@ mod tests {
     /// alone. (The paper's rule is not, on these drives: it appends whenever no other segment is idle.)
     #[test]
     fn hybrid_management_is_never_much_below_the_best() {
-        let all: Vec<Point> = points().into_iter().filter(|point| point.experiment == 7).collect();
-        for cell in all.chunks(4) {
-            let speed = |mode: Mode| {
-                let point = cell.iter().find(|point| point.mode == mode).expect("each mode is in each cell");
-                array::run(point, 6000).mib_per_s
-            };
-            let best = speed(Mode::ZoneWrite).max(speed(Mode::Append { group: GROUP_MAX }));
-            let (own, Point { open, request_kib, .. }) = (speed(Mode::Twill), cell[0]);
-            println!("{open:?} segments, {request_kib} KiB: {own:.1} of {best:.1} MiB/s");
+        for (x, point) in points::hybrids() {
+            let Work::Writes(own @ Writes { mode: Mode::Twill, .. }) = point.work else { continue };
+            let speed = |mode| writes::run(&Writes { mode, ..own }, 6000).mib_per_s;
+            let best = speed(Mode::ZoneWrite).max(speed(points::APPEND_ONLY));
+            let here = speed(Mode::Twill);
+            println!("{}, segments {x}: {here:.1} of {best:.1} MiB/s", point.panel);
             assert!(
-                own >= 0.95 * best,
-                "{open:?} segments, {request_kib} KiB: {own:.1} MiB/s, the best {best:.1}"
+                here >= WANTED * best,
+                "{}, segments {x}: {here:.1} MiB/s, the best {best:.1}",
+                point.panel
             );
         }
+    }
+
+    /// Reads that were lost, both recoveries, an aged array with half of its map, and a replay: they end, and are the same each time.
+    #[test]
+    fn points_of_each_kind_are_the_same_each_time() {
+        let lost = Reads { mode: Mode::ZAPRAID, chunk_kib: 4, is_degraded: true };
+        let speed = reads::run(&lost, 400);
+        assert_eq!(speed, reads::run(&lost, 400));
+        assert!(speed.median_us >= 80.0, "a read takes a read of the others: {speed:?}");
+        let loss = Loss::Crash { checkpoints: true };
+        let crash = Recovery { loss, mode: Mode::ZoneWrite, chunk_kib: 4, mib: 32 };
+        let drive = Recovery { loss: Loss::Drive, ..crash };
+        assert_eq!(
+            [recovery::run(&crash), recovery::run(&drive)],
+            [recovery::run(&crash), recovery::run(&drive)]
+        );
+        let trace = Trace::new(
+            "three",
+            [(true, 0, 8192), (false, 4096, 100), (true, 1 << 40, 1)].into_iter().cycle().take(300),
+        );
+        let replay = Replay { trace, mode: Mode::Twill, open: [1, 0], chunk_kib: [4; 2], depth: 4 };
+        assert_eq!(replay::run(&replay), replay::run(&replay));
     }
 }

@@ -1,69 +1,22 @@
 //! What the paper found, beside what is found here.
 
+use super::Row;
 use super::drive::{READ_BYTES_PER_S, WRITE_BYTES_PER_S};
 use super::load::LINK_BYTES_PER_S;
-use super::point::State;
-use super::row::{Measured, Row};
+use super::point::{Point, State};
+use crate::experiment::paper::{self, Here, Verdict};
 
-/// A finding of the paper.
-pub struct Claim {
-    /// The paper's, in its words and numbers.
-    pub paper: &'static str,
-    here: fn(&Found<'_>) -> Option<Here>,
-}
+type Claim = paper::Claim<Point>;
+type Found<'a> = paper::Found<'a, Point>;
 
-/// The same here.
-pub struct Here {
-    /// In words and numbers.
-    pub words: String,
-    /// Whether it is so here, too.
-    pub verdict: Verdict,
-}
-
-/// Whether what the paper found is so here, too.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It is, or better.
-    Same,
-    /// Peer mode reaches what the drives bear, and parity at the host is faster beside it than the paper's, whose host needs processors.
-    DrivesLimit,
-    /// It is not.
-    Not,
-}
-
-impl Verdict {
-    fn of(is_same: bool) -> Self {
-        if is_same { Verdict::Same } else { Verdict::Not }
-    }
-
-    /// Or peer mode reaches this much of what the drives bear.
-    fn or_limit(is_same: bool, shares: &[f64]) -> Self {
-        match shares.iter().all(|share| *share >= 0.85) {
-            _ if is_same => Verdict::Same,
-            true => Verdict::DrivesLimit,
-            false => Verdict::Not,
-        }
-    }
-
-    /// For the beginning of a line.
-    pub fn words(self) -> &'static str {
-        match self {
-            Verdict::Same => "as in the paper",
-            Verdict::DrivesLimit => "the drives' limit",
-            Verdict::Not => "NOT AS IN THE PAPER",
-        }
+/// Or peer mode reaches this much of what the drives bear.
+fn or_limit(is_same: bool, shares: &[f64]) -> Verdict {
+    match shares.iter().all(|share| *share >= 0.85) {
+        _ if is_same => Verdict::Same,
+        true => Verdict::DrivesLimit,
+        false => Verdict::Not,
     }
 }
-
-impl Claim {
-    /// What the rows of an experiment say; none: the rows for it are not there.
-    pub fn here(&self, rows: &[Row]) -> Option<Here> {
-        (self.here)(&Found(rows))
-    }
-}
-
-/// The rows of an experiment.
-struct Found<'a>(&'a [Row]);
 
 const R5: &str = "RAID-5";
 const R6: &str = "RAID-6";
@@ -77,16 +30,7 @@ const DRIVE_WRITES: f64 = WRITE_BYTES_PER_S as f64 / 1e6;
 /// The least part of a ratio of the paper that counts as the same.
 const ALIKE: f64 = 0.9;
 
-impl Found<'_> {
-    fn line<'a>(&'a self, panel: &'a str, series: &'a str) -> impl Iterator<Item = &'a Row> {
-        self.0.iter().filter(move |row| row.panel == panel && row.series == series)
-    }
-
-    fn at(&self, panel: &str, series: &str, x: &str) -> Option<&Measured> {
-        let is_it = |row: &&Row| row.panel == panel && row.series == series && row.x == x;
-        self.0.iter().find(is_it).map(|row| &row.measured)
-    }
-
+impl paper::Found<'_, Point> {
     fn speed(&self, panel: &str, series: &str, x: &str) -> Option<f64> {
         self.at(panel, series, x).map(|measured| measured.mb_per_s)
     }
@@ -160,7 +104,7 @@ pub(super) const WRITES: &[Claim] = &[
                     "{:.2}x, RAID-6 {:.2}x; {:.2} and {:.2} of what the drives bear",
                     here[0], here[1], shares[0], shares[1]
                 ),
-                verdict: Verdict::or_limit(are_as_good(&here, &[1.7, 2.3]), &shares),
+                verdict: or_limit(are_as_good(&here, &[1.7, 2.3]), &shares),
             })
         },
     },
@@ -188,7 +132,7 @@ pub(super) const WRITES: &[Claim] = &[
             let bears = 8.0 / (3.0 / 4.0 / DRIVE + 5.0 / 4.0 / DRIVE_WRITES);
             let share = found.speed(R5, "peer", "2048K")? / bears.min(LINK);
             let words = format!("{here:.2}x, at {share:.2} of what the drives or the card bear");
-            Some(Here { words, verdict: Verdict::or_limit(here >= ALIKE * 1.5, &[share]) })
+            Some(Here { words, verdict: or_limit(here >= ALIKE * 1.5, &[share]) })
         },
     },
     Claim {
@@ -249,10 +193,7 @@ pub(super) const CHUNKS: &[Claim] = &[
                 "up to {raid5:.2}x, RAID-6 up to {raid6:.2}x; {:.2} and {:.2} of what the drives bear at 512 KiB",
                 shares[0], shares[1]
             );
-            Some(Here {
-                words,
-                verdict: Verdict::or_limit(are_as_good(&[raid5, raid6], &[1.7, 2.6]), &shares),
-            })
+            Some(Here { words, verdict: or_limit(are_as_good(&[raid5, raid6], &[1.7, 2.6]), &shares) })
         },
     },
     Claim {
@@ -310,7 +251,7 @@ pub(super) const MIXES: &[Claim] = &[Claim {
             ["0 %", "25 %", "50 %"].iter().map(|x| shares_of_drives(found, "peer", x)).collect();
         Some(Here {
             words: format!("{least5:.2}x to {most5:.2}x, RAID-6 {least6:.2}x to {most6:.2}x"),
-            verdict: Verdict::or_limit(are_as_good(&[least5, least6], &[1.4, 1.6]), shares?.as_flattened()),
+            verdict: or_limit(are_as_good(&[least5, least6], &[1.4, 1.6]), shares?.as_flattened()),
         })
     },
 }];
@@ -331,7 +272,7 @@ fn loads(found: &Found<'_>, paper: [f64; 2]) -> Option<Here> {
             gbit(host6),
             peer6 / host6
         ),
-        verdict: Verdict::or_limit(are_as_good(&[peer5 / host5, peer6 / host6], &paper), &shares),
+        verdict: or_limit(are_as_good(&[peer5 / host5, peer6 / host6], &paper), &shares),
     })
 }
 
@@ -449,10 +390,7 @@ pub(super) const DEGRADED_WRITES: &[Claim] = &[
                 "up to {raid5:.2}x, RAID-6 {raid6:.2}x; {:.2} and {:.2} of what the drives bear at 128 KiB",
                 shares[0], shares[1]
             );
-            Some(Here {
-                words,
-                verdict: Verdict::or_limit(are_as_good(&[raid5, raid6], &[1.7, 2.6]), &shares),
-            })
+            Some(Here { words, verdict: or_limit(are_as_good(&[raid5, raid6], &[1.7, 2.6]), &shares) })
         },
     },
 ];

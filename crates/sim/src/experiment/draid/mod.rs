@@ -9,30 +9,16 @@ mod point;
 mod rack;
 mod row;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
 use layout::geometry::Level;
 
-pub use claims::{Claim, Here, Verdict};
-use point::Placed;
+use super::paper;
 pub use point::{Cards, Drives, Mode, Point, State};
-pub use row::{Measured, Row, Spent, heading};
+pub use row::{Measured, Spent};
 
-/// Figures of the paper that show the same at RAID-5 and at RAID-6.
-pub struct Experiment {
-    /// Short, for choosing it.
-    pub name: &'static str,
-    /// Numbers in the paper.
-    pub figures: &'static str,
-    /// What is shown.
-    pub title: &'static str,
-    /// What the places on a line are.
-    pub places: &'static str,
-    points: fn() -> Vec<Placed>,
-    /// What the paper found.
-    pub claims: &'static [Claim],
-}
+/// One of them.
+pub type Experiment = paper::Experiment<Point>;
+/// What came of one of its points.
+pub type Row = paper::Row<Point>;
 
 /// All of them, in the paper's order.
 pub const ALL: &[Experiment] = &[
@@ -142,55 +128,34 @@ pub const ALL: &[Experiment] = &[
     },
 ];
 
-impl Experiment {
-    /// Runs all its points on some threads, in no order. The rows are in the order of the figure.
-    pub fn run(&self, threads: usize) -> Vec<Row> {
-        let points = (self.points)();
-        let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, points.len()) {
-                scope.spawn(|| {
-                    while let number = next.fetch_add(1, Relaxed)
-                        && let Some(placed) = points.get(number)
-                    {
-                        let row = self.row(placed);
-                        rows.lock().expect("no thread panics").push((number, row));
-                    }
-                });
-            }
-        });
-        let mut rows = rows.into_inner().expect("no thread panics");
-        rows.sort_unstable_by_key(|(number, _)| *number);
-        rows.into_iter().map(|(_, row)| row).collect()
+impl paper::Point for Point {
+    type Measured = Measured;
+
+    fn panel(&self) -> String {
+        if self.level == Level::Raid5 { "RAID-5" } else { "RAID-6" }.to_owned()
     }
 
-    fn row(&self, (x, point): &Placed) -> Row {
-        Row {
-            experiment: self.name,
-            panel: if point.level == Level::Raid5 { "RAID-5" } else { "RAID-6" },
-            series: series(point),
-            x: x.clone(),
-            point: *point,
-            measured: load::run(point),
+    fn series(&self) -> String {
+        let mode = match self.mode {
+            Mode::Host => "host",
+            Mode::Peer => "peer",
+            Mode::PeerRandom => "peer, any reducer",
+        };
+        match self.state {
+            State::Degraded => format!("{mode}, degraded"),
+            State::Whole | State::AllLost => mode.to_owned(),
         }
     }
-}
 
-fn series(point: &Point) -> String {
-    let mode = match point.mode {
-        Mode::Host => "host",
-        Mode::Peer => "peer",
-        Mode::PeerRandom => "peer, any reducer",
-    };
-    match point.state {
-        State::Degraded => format!("{mode}, degraded"),
-        State::Whole | State::AllLost => mode.to_owned(),
+    fn measure(&self) -> Measured {
+        load::run(self)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::paper::Verdict;
 
     fn speed(point: Point) -> f64 {
         load::run(&point).mb_per_s
@@ -226,8 +191,9 @@ mod tests {
     fn a_point_is_the_same_each_time_and_claims_know_their_rows() {
         let experiment = ALL.iter().find(|one| one.name == "fig17b").expect("it is one");
         let rows = experiment.run(2);
-        let again = experiment.row(&(experiment.points)()[1]);
-        assert_eq!(again.words(), rows[1].words());
+        let (x, point) = &(experiment.points)()[1];
+        let again = experiment.row(x, point);
+        assert_eq!(paper::table(&[again]), paper::table(&rows[1..2]));
         let here = experiment.claims[0].here(&rows).expect("the rows are there");
         assert_eq!(here.verdict, Verdict::Same, "{}", here.words);
         assert!(experiment.claims[0].here(&[]).is_none());

@@ -1,8 +1,8 @@
-//! What came of the points, as lines of a table.
+//! What comes of a point.
 
 use serde::Serialize;
 
-use super::point::Point;
+use crate::experiment::paper::{self, View};
 
 /// Bytes at the host's network card for each byte of its clients.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -26,46 +26,20 @@ pub struct Measured {
     pub host: Spent,
 }
 
-/// A point, its place in its figure, and what came of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Name of the experiment.
-    pub experiment: &'static str,
-    /// What of the figure: its level.
-    pub panel: &'static str,
-    /// Line of the figure.
-    pub series: String,
-    /// Place on the line.
-    pub x: String,
-    /// The point.
-    pub point: Point,
-    /// What came of it.
-    pub measured: Measured,
-}
+impl paper::Measured for Measured {
+    const HEADS: &'static [&'static str] = &["MB/s", "mean us", "p99 us", "bytes sent", "received"];
+    const VIEWS: &'static [View<Self>] =
+        &[("throughput", "MB/s", |one| one.mb_per_s), ("mean latency", "us", |one| one.mean_us)];
 
-/// The heading of the lines of [`Row::words`].
-pub fn heading() -> String {
-    format!(
-        "{:<12}{:<8}{:<20}{:>6}{:>10}{:>10}{:>10}{:>8}{:>10}",
-        "figure", "level", "", "at", "MB/s", "mean us", "p99 us", "sent", "received"
-    )
-}
-
-impl Row {
-    /// A line of the table; bytes at the host's card are for each byte of its clients.
-    pub fn words(&self) -> String {
-        let Measured { mb_per_s, mean_us, p99_us, host } = self.measured;
-        format!(
-            "{:<12}{:<8}{:<20}{:>6}{:>10.0}{:>10.0}{:>10.0}{:>8.2}{:>10.2}",
-            self.experiment,
-            self.panel,
-            self.series,
-            self.x,
-            mb_per_s,
-            mean_us,
-            p99_us,
-            host.sent,
-            host.received
-        )
+    /// Bytes at the host's card are for each byte of its clients.
+    fn cells(&self) -> Vec<String> {
+        let Measured { mb_per_s, mean_us, p99_us, host: Spent { sent, received } } = self;
+        vec![
+            format!("{mb_per_s:.0}"),
+            format!("{mean_us:.0}"),
+            format!("{p99_us:.0}"),
+            format!("{sent:.2}"),
+            format!("{received:.2}"),
+        ]
     }
 }

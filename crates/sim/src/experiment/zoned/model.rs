@@ -8,7 +8,8 @@ use engine::log::config::Appends;
 use engine::log::dispatch::FILL_WAIT_NS;
 use engine::zone_device::timing::{DriveTiming, Timed};
 
-use super::point::{Mode, Point, Sizes, Speed};
+use super::speed::{Mode, Sizes, Speed};
+use super::writes::Writes;
 
 const BLOCK: u64 = 4096;
 
@@ -60,7 +61,7 @@ struct Class {
 }
 
 struct Model<'a> {
-    point: &'a Point,
+    point: &'a Writes,
     sizes: Sizes,
     drives: Vec<DriveTiming>,
     requests: Vec<Request>,
@@ -70,7 +71,7 @@ struct Model<'a> {
 }
 
 /// Runs a point to its end.
-pub(super) fn run(point: &Point, requests: u64) -> Speed {
+pub(super) fn run(point: &Writes, requests: u64) -> Speed {
     let mut model = Model::new(point);
     (0..point.depth).for_each(|_| model.request(0));
     let (mut latencies_ns, mut ended, mut bytes, mut counts_from_ns) = (Vec::new(), 0, 0, 0);
@@ -101,7 +102,7 @@ pub(super) fn run(point: &Point, requests: u64) -> Speed {
                 bytes += *of_request;
             }
             if ended == requests {
-                return Speed::of(latencies_ns, bytes, now_ns - counts_from_ns);
+                return Speed::new(latencies_ns, bytes, now_ns - counts_from_ns);
             }
             model.request(now_ns);
         }
@@ -109,7 +110,7 @@ pub(super) fn run(point: &Point, requests: u64) -> Speed {
 }
 
 impl Model<'_> {
-    fn new(point: &Point) -> Model<'_> {
+    fn new(point: &Writes) -> Model<'_> {
         let mut zones = 0;
         let mut stripes = Vec::new();
         let classes = [0, 1].map(|class| {

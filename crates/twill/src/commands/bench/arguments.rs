@@ -174,22 +174,23 @@ pub struct RunArguments {
 /// Arguments of `bench report`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples: all experiments on this machine, small, as a page to look at; the dRAID paper's figures
+    after_help = "Examples: all experiments on this machine, small, as a page to look at; the dRAID paper's figures; ZapRAID's experiments
   twill bench report --output report
-  twill bench report --set draid --output draid"
+  twill bench report --set draid --output draid
+  twill bench report --set zapraid --traces traces --output zapraid"
 )]
 pub struct ReportArguments {
-    /// Which: StRAID's and ScalaRAID's on this machine, `quick` in a few minutes, `full` in an hour; or `draid`, that paper's figures
-    /// at its own scale in virtual time.
+    /// Which: StRAID's and ScalaRAID's on this machine, `quick` in a few minutes, `full` in an hour; or in virtual time `draid`, that
+    /// paper's figures at its own scale, or `zapraid`, its experiments.
     #[arg(long, default_value = "quick")]
     pub set: bench::report::Set,
-    /// Only these experiments, like straid-fig10, or fig10 of `draid`.
+    /// Only these experiments, like straid-fig10, fig10 of `draid`, or exp3 of `zapraid`.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
     /// With `draid`: what cargo xtask bench-draid --json has measured over sockets, to stand on the same page.
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     pub measured: Vec<PathBuf>,
-    /// Folder of traces for straid-fig18.
+    /// Folder of traces for straid-fig18, or for exp10 of `zapraid`.
     #[arg(long, value_name = "FOLDER")]
     pub traces: Option<PathBuf>,
     /// Seconds of each run, rather than those of the set.

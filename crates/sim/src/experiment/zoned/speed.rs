@@ -1,18 +1,16 @@
-//! A point of an experiment, and what is measured there.
+//! How zones are written, how long requests are, and how fast they were.
 
 use engine::log::config::Appends;
-use engine::zone_device::timing::DriveModel;
-use layout::geometry::Level;
-use layout::zoned::Columns;
 use serde::Serialize;
 
+use super::clients::Ended;
 use crate::experiment::quantile_us;
 use crate::random::Random;
 
 /// Stripes of the largest group of 16 KiB chunks: more than a run writes.
 pub(super) const GROUP_MAX: u16 = 16_384;
 /// KiB of a block.
-const BLOCK_KIB: u16 = 4;
+pub(super) const BLOCK_KIB: u16 = 4;
 /// The paper's stripe group.
 const GROUP: u16 = 256;
 
@@ -62,50 +60,6 @@ impl Mode {
     }
 }
 
-/// One point: random writes, a fixed number of them in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
-    /// Number of the paper's experiment.
-    pub experiment: u32,
-    /// Level.
-    #[serde(serialize_with = "level_words")]
-    pub level: Level,
-    /// Members.
-    pub members: u8,
-    /// How zones are written.
-    pub mode: Mode,
-    /// Open segments with small and with large chunks (Ns and Nl).
-    pub open: [u8; 2],
-    /// KiB of a small chunk, and of a large one.
-    pub chunk_kib: [u16; 2],
-    /// KiB of a request. 0: three of four have 4 KiB, and one 16 KiB.
-    pub request_kib: u16,
-    /// Requests in flight.
-    pub depth: u32,
-    /// Whether the drive is FEMU's rather than the ZN540.
-    pub is_femu: bool,
-}
-
-impl Point {
-    pub(super) fn chunk_blocks(&self) -> [u16; 2] {
-        self.chunk_kib.map(|kib| kib / BLOCK_KIB)
-    }
-
-    /// The lengths of the requests, in order.
-    pub(super) fn sizes(&self, seed: u64) -> Sizes {
-        Sizes { blocks: u64::from(self.request_kib / BLOCK_KIB), random: Random::new(seed) }
-    }
-
-    pub(super) fn drive(&self) -> DriveModel {
-        if self.is_femu { DriveModel::Femu } else { DriveModel::Zn540 }
-    }
-
-    /// Data chunks of a stripe.
-    pub(super) fn data_chunks(&self) -> u8 {
-        Columns::new(self.level, self.members).expect("a level has columns for it").data()
-    }
-}
-
 /// Lengths of requests.
 pub(super) struct Sizes {
     /// 0: mixed.
@@ -117,6 +71,11 @@ pub(super) struct Sizes {
 pub(super) const MIX_KIB_MAX: u16 = 16;
 
 impl Sizes {
+    /// All of so many KiB. 0: mixed.
+    pub(super) fn new(request_kib: u16, seed: u64) -> Self {
+        Sizes { blocks: u64::from(request_kib / BLOCK_KIB), random: Random::new(seed) }
+    }
+
     pub(super) fn next_blocks(&self) -> u64 {
         match self.blocks {
             0 if self.random.one_in(4) => (MIX_KIB_MAX / BLOCK_KIB).into(),
@@ -124,10 +83,6 @@ impl Sizes {
             blocks => blocks,
         }
     }
-}
-
-fn level_words<S: serde::Serializer>(level: &Level, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(level)
 }
 
 /// What came out of a point.
@@ -143,7 +98,7 @@ pub struct Speed {
 
 impl Speed {
     /// From the latency of each request, and the bytes and the time of all of them together.
-    pub(super) fn of(mut latencies_ns: Vec<u64>, bytes: u64, elapsed_ns: u64) -> Speed {
+    pub(super) fn new(mut latencies_ns: Vec<u64>, bytes: u64, elapsed_ns: u64) -> Speed {
         let mib = bytes as f64 / f64::from(1 << 20);
         latencies_ns.sort_unstable();
         Speed {
@@ -151,5 +106,15 @@ impl Speed {
             median_us: quantile_us(&latencies_ns, 0.5),
             p95_us: quantile_us(&latencies_ns, 0.95),
         }
+    }
+
+    /// Of requests in the order in which they ended; the first tenth does not count.
+    pub(super) fn of(ended: &[Ended]) -> Speed {
+        let (warming, counted) = ended.split_at((ended.len() / 10).max(1));
+        let (Some(first), Some(last)) = (warming.last(), counted.last()) else {
+            return Speed { mib_per_s: f64::NAN, median_us: f64::NAN, p95_us: f64::NAN };
+        };
+        let bytes = counted.iter().map(|one| one.bytes).sum();
+        Speed::new(counted.iter().map(|one| one.took_ns).collect(), bytes, last.at_ns - first.at_ns)
     }
 }

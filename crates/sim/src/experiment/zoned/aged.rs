@@ -1,0 +1,189 @@
+//! Arrays that are written over and over, so that reclaim works: experiments 8 and 9.
+
+use std::rc::Rc;
+
+use engine::log::config::{MapLimits, ReclaimOptions};
+use engine::log::reclaim::choose::ReclaimPolicy;
+use engine::zone_device::timing::DriveModel;
+use layout::geometry::Level;
+use serde::Serialize;
+
+use super::array::Array;
+use super::clients::{Ended, Request};
+use super::machine::Machine;
+use super::members::{BLOCK, Members, Served};
+use super::speed::{BLOCK_KIB, Mode};
+use crate::random::Random;
+use crate::timeline::Timeline;
+
+pub(super) const DEPTH: u32 = 64;
+/// Blocks of a group of the map.
+const GROUP_BLOCKS: u64 = 512;
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Places {
+    /// All alike.
+    Uniform,
+    /// Four of five writes go to a fifth of the array.
+    HotCold,
+    /// By Zipf's law with the exponent 0.99.
+    Zipf,
+    /// In order, from the first to the last and again.
+    Sequential,
+}
+
+/// An array that was filled and written over `times` times before it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Aged {
+    /// How zones are written.
+    pub mode: Mode,
+    /// Open segments with small and with large chunks.
+    pub open: [u8; 2],
+    /// KiB of a small chunk, and of a large one.
+    pub chunk_kib: [u16; 2],
+    /// Stripes of a group.
+    pub group: u16,
+    /// KiB of a request.
+    pub request_kib: u16,
+    /// Where writes go.
+    pub places: Places,
+    /// Room for what is overwritten, in hundredths of the array's size.
+    pub reserve_percent: u64,
+    /// Which segments are emptied first.
+    #[serde(serialize_with = "policy_words")]
+    pub policy: ReclaimPolicy,
+    /// Memory has room for one of so many parts of the map.
+    pub map_parts: u64,
+    /// Zones of each drive.
+    pub zones: u32,
+    /// Blocks of a zone.
+    pub zone_blocks: u32,
+}
+
+pub(super) fn policy_words<S: serde::Serializer>(
+    policy: &ReclaimPolicy,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(policy)
+}
+
+/// What came of it.
+pub(super) struct Outcome {
+    pub(super) ended: Vec<Ended>,
+    pub(super) elapsed_ns: u64,
+    /// Blocks written for each that clients wrote, parity and mapping blocks apart.
+    pub(super) write_amplification: f64,
+}
+
+impl Aged {
+    fn array(&self) -> Array {
+        Array {
+            level: Level::Raid5,
+            members: 4,
+            mode: self.mode,
+            open: self.open,
+            chunk_blocks: self.chunk_kib.map(|kib| kib / BLOCK_KIB),
+            group: self.group,
+            zones: self.zones,
+            zone_blocks: self.zone_blocks,
+        }
+    }
+
+    pub(super) fn logical_blocks(&self) -> u64 {
+        self.array().logical_blocks(self.reserve_percent)
+    }
+
+    /// Writes `requests` times to an array that was filled, if so, and written over `times` times.
+    pub(super) fn run(&self, fill: bool, before: u64, requests: u64) -> Outcome {
+        let (own, logical, time) = (*self, self.logical_blocks(), Timeline::new());
+        let mut config = self.array().config(logical);
+        config.reclaim = ReclaimOptions { policy: self.policy, idle_ns: None };
+        let groups = logical.div_ceil(GROUP_BLOCKS) / self.map_parts;
+        let limit = (self.map_parts > 1).then_some(groups as usize);
+        config.map_limits = MapLimits { groups: limit, changed: None };
+        let members = Members::new(config, DriveModel::Zn540, true, &time);
+        Machine::run(&time, |machine| async move {
+            let served = members.serve(&machine).await;
+            if fill {
+                served.fill(&machine, logical).await;
+            }
+            let writes = Rc::new(WritePlaces::new(own.places, logical, own.request_kib.into()));
+            write(&served, &machine, &writes, before).await;
+            let (totals, began_ns) = (served.shared.space.totals(), machine.time.now_ns());
+            let ended = write(&served, &machine, &writes, requests).await;
+            let after = served.shared.space.totals();
+            let user = (after.user_blocks - totals.user_blocks) as f64;
+            let moved = (after.moved_blocks - totals.moved_blocks) as f64;
+            let elapsed_ns = machine.time.now_ns() - began_ns;
+            Outcome { ended, elapsed_ns, write_amplification: (user + moved) / user }
+        })
+    }
+}
+
+async fn write(served: &Served, machine: &Machine, places: &Rc<WritePlaces>, requests: u64) -> Vec<Ended> {
+    let (places, mut left) = (Rc::clone(places), requests);
+    let next = move || {
+        left = left.checked_sub(1)?;
+        Some(places.next())
+    };
+    served.work(machine, DEPTH, next).await
+}
+
+/// Where writes go.
+struct WritePlaces {
+    places: Places,
+    random: Random,
+    /// Places of requests.
+    units: u64,
+    unit_bytes: u64,
+    written: std::cell::Cell<u64>,
+    /// For Zipf: which share of all writes goes to the most written places up to each.
+    shares: Vec<f64>,
+    /// Has no divisor in common with the number of places, so that its multiples reach each.
+    stride: u64,
+}
+
+impl WritePlaces {
+    fn new(places: Places, logical: u64, request_kib: u64) -> Self {
+        let unit_bytes = request_kib << 10;
+        let units = logical * BLOCK / unit_bytes;
+        let mut shares = Vec::new();
+        if places == Places::Zipf {
+            let mut sum = 0.0;
+            for rank in 1..=units {
+                sum += (rank as f64).powf(-0.99);
+                shares.push(sum);
+            }
+            shares.iter_mut().for_each(|share| *share /= sum);
+        }
+        let stride = (7_368_787..).find(|stride| gcd(*stride, units) == 1).expect("a prime is among them");
+        WritePlaces { places, random: Random::new(7), units, unit_bytes, written: 0.into(), shares, stride }
+    }
+
+    fn next(&self) -> Request {
+        let written = self.written.replace(self.written.get() + 1);
+        let hot = self.units / 5;
+        let unit = match self.places {
+            Places::Uniform => self.random.below(self.units),
+            Places::HotCold if self.random.percent(80) => self.spread(self.random.below(hot)),
+            Places::HotCold => self.spread(hot + self.random.below(self.units - hot)),
+            Places::Zipf => {
+                let drawn = self.random.below(1 << 53) as f64 / (1u64 << 53) as f64;
+                self.spread(self.shares.partition_point(|share| *share < drawn) as u64)
+            }
+            Places::Sequential => written % self.units,
+        };
+        Request { is_read: false, offset: unit * self.unit_bytes, bytes: self.unit_bytes }
+    }
+
+    /// What is written often is not side by side.
+    fn spread(&self, rank: u64) -> u64 {
+        (u128::from(rank) * u128::from(self.stride) % u128::from(self.units)) as u64
+    }
+}
+
+fn gcd(first: u64, second: u64) -> u64 {
+    if second == 0 { first } else { gcd(second, first % second) }
+}
