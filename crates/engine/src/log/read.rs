@@ -63,7 +63,7 @@ pub async fn read_blocks<D: ZoneDevice>(
             Some((buffer, Ok(()))) => Some(buffer.freeze()),
             _ => None,
         };
-        verify(engine, run, buffer, &mut blocks, &mut wrong);
+        verify(engine, run, buffer.as_ref(), &mut blocks, &mut wrong);
     }
     if !wrong.is_empty() {
         Box::pin(make(engine, wrong, &mut blocks)).await?;
@@ -148,7 +148,7 @@ struct Wrong {
 fn verify<D: ZoneDevice>(
     engine: &LogEngine<D>,
     run: Run,
-    buffer: Option<Slice>,
+    buffer: Option<&Slice>,
     blocks: &mut Vec<Slice>,
     wrong: &mut Vec<Wrong>,
 ) {
@@ -158,7 +158,7 @@ fn verify<D: ZoneDevice>(
     };
     let mut before_is_wrong = false;
     for (index, check) in run.checks.iter().enumerate() {
-        let read = buffer.as_ref().map(|buffer| buffer.part(index * BLOCK_BYTES, BLOCK_BYTES));
+        let read = buffer.map(|buffer| buffer.part(index * BLOCK_BYTES, BLOCK_BYTES));
         let at = BlockPlace { block: first.block + index as u32, ..first };
         let is_right = |block: &Slice| is_right(engine, *check, block.bytes());
         let was_read = read.is_some();

@@ -11,9 +11,9 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReclaimPolicy {
     /// Those with the fewest live blocks.
-    #[default]
     Greedy,
     /// Those with the greatest gain for its cost, times the root of their age.
+    #[default]
     CostBenefit,
 }
 

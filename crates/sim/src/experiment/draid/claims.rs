@@ -1,11 +1,11 @@
 //! What the paper found, beside what is found here.
 
-use super::Row;
 use super::drive::{READ_BYTES_PER_S, WRITE_BYTES_PER_S};
 use super::load::LINK_BYTES_PER_S;
 use super::point::{Point, State};
 use crate::experiment::paper::{self, Here, Verdict};
 
+type Row = paper::Row<Point>;
 type Claim = paper::Claim<Point>;
 type Found<'a> = paper::Found<'a, Point>;
 

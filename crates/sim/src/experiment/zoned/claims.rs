@@ -1,11 +1,12 @@
 //! What the paper found, beside what is found here.
 
+use super::aged::Places;
 use super::points::{
     APPEND_ONLY, CRASH, DRIVE, LOADS, LOST, ONE_4K, ONE_16K, ONE_THREE, OWN_KIB, REQUESTS_KIB, SMALL,
     TWO_TWO, WHOLE, WRITTEN, sized,
 };
 use super::speed::{Mode, Speed};
-use super::{Point, WANTED};
+use super::work::{Point, WANTED};
 use crate::experiment::paper::{self, Here, Verdict};
 
 type Claim = paper::Claim<Point>;
@@ -389,7 +390,7 @@ pub(super) const RESERVES: &[Claim] = &[
 pub(super) const MAPS: &[Claim] = &[Claim {
     paper: "half of the map in memory: -59.2 % at 4 KiB, -16.8 % at 64 KiB, -4.0 % skewed, -3.6 % sequential",
     here: |found| {
-        let change = |(series, ..): (&str, u16, super::Places)| {
+        let change = |(series, ..): (&str, u16, Places)| {
             let at = |x| found.mib(TWO_TWO.0, series, x);
             Some(percent(at("1/2")?, at("all")?))
         };

@@ -8,8 +8,8 @@ use super::reads::Reads;
 use super::recovery::{Loss, Recovery};
 use super::replay::{Replay, Trace};
 use super::speed::{GROUP_MAX, Mode};
+use super::work::{Point, Work};
 use super::writes::{DEPTH, Writes};
-use super::{Point, Work};
 use engine::log::reclaim::choose::ReclaimPolicy;
 
 /// Place on its line, and the point.
@@ -242,7 +242,8 @@ pub(super) fn maps() -> Vec<Placed> {
     let mut points = Vec::new();
     for (series, request_kib, places) in LOADS {
         for (map_parts, x) in [(1, "all"), (2, "1/2"), (4, "1/4")] {
-            let own = Aged { map_parts, ..aged(Mode::ZAPRAID, TWO_TWO, (request_kib, places)) };
+            // With few groups one is let go at a time, and its block takes a stripe of its own.
+            let own = Aged { map_parts, zones: 216, ..aged(Mode::ZAPRAID, TWO_TWO, (request_kib, places)) };
             let (panel, series) = (TWO_TWO.0.to_owned(), series.to_owned());
             points.push((x.to_owned(), Point { panel, series, work: Work::Aged(own) }));
         }
