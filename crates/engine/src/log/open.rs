@@ -522,13 +522,11 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
         true => segment.set_state(SegmentState::Sealed),
         false => segment.cut_short(&notes),
     }
-    // A member that is behind lacks a column of it. Not of segments of reclaim's own: it would wake itself for ever.
-    let lacks = segment.zones().any(|(_, _, zone)| zone.is_none())
-        && matches!(segment.headers[0].class, Class::Small | Class::Large)
-        && !port.shared.members.behind().is_empty();
-    if !is_whole || lacks {
-        port.shared.space.want();
-    }
+    // A member that is behind lacks a column of it, or a column is damaged.
+    let lacks =
+        segment.zones().any(|(_, _, zone)| zone.is_none()) && !port.shared.members.behind().is_empty();
+    let is_of_clients = matches!(segment.headers[0].class, Class::Small | Class::Large);
+    port.shared.space.closed(is_of_clients, is_whole, lacks);
 }
 
 /// Writes a column's footer, if there is one, and finishes its zone, which is not active then. False if it has no footer now.

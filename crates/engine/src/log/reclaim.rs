@@ -94,13 +94,20 @@ async fn idle<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     next_columns(shared);
     space.set_activity(Activity::WhileIdle);
     let mut refused: Vec<u32> = Vec::new();
+    let (mut most_free, mut without_rise) = (table.free_least(), 0);
     while table.free_least() <= shared.config.idle_segments() && !space.is_interrupted() {
-        let is_dead = |candidate: &Candidate| candidate.live * IDLE_GAIN_LEAST <= candidate.room;
+        // What holds a checkpoint costs another, which takes the room of what it gives: again and again, while nobody writes.
+        let is_dead = |candidate: &Candidate| {
+            candidate.live * IDLE_GAIN_LEAST <= candidate.room && !table.is_pinned(candidate.slot)
+        };
         let victims = victims(engine, &refused, (ReclaimPolicy::Greedy, &is_dead));
-        if victims.is_empty() {
+        if victims.is_empty() || without_rise > BATCHES_WITHOUT_RISE {
             break;
         }
-        if empty(engine, &victims).await.is_empty() {
+        let emptied = empty(engine, &victims).await;
+        without_rise = if table.free_least() > most_free { 0 } else { without_rise + 1 };
+        most_free = most_free.max(table.free_least());
+        if emptied.is_empty() {
             refused.extend(victims.iter().map(|victim| victim.slot()));
         }
     }

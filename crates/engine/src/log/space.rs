@@ -50,6 +50,9 @@ pub enum Activity {
     WhileIdle,
 }
 
+/// See [`Space::closed`].
+const OWN_DAMAGED_MAX: u64 = 4;
+
 /// Why reclaim has something to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -76,6 +79,8 @@ pub struct Space {
     waiting: Mutex<Vec<Waker>>,
     /// Passes that found nothing to gain.
     without_gain: AtomicU64,
+    /// Segments of reclaim's own that were damaged since one of clients was closed.
+    own_damaged: AtomicU64,
     /// When the next write is admitted, by the platform's clock.
     next_ns: AtomicU64,
     /// What a block that reclaim frees takes it.
@@ -115,6 +120,21 @@ impl Space {
     pub fn want(&self) {
         self.wanted.store(true, SeqCst);
         self.wake();
+    }
+
+    /// A segment is closed, and what it lacks is to be written anew. Of segments of reclaim's own only a few times for each of clients: where
+    /// a drive damages each, it would wake itself for ever, and wear the drives out.
+    pub fn closed(&self, is_of_clients: bool, is_whole: bool, is_behind: bool) {
+        let is_wanted = match is_of_clients {
+            true => {
+                self.own_damaged.store(0, SeqCst);
+                !is_whole || is_behind
+            }
+            false => !is_whole && self.own_damaged.fetch_add(1, SeqCst) < OWN_DAMAGED_MAX,
+        };
+        if is_wanted {
+            self.want();
+        }
     }
 
     /// For reclaim: waits until there is work. `rest` sleeps for as long as clients have to rest, if they ever do.

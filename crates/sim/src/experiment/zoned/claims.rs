@@ -172,8 +172,8 @@ pub(super) const GROUPS: &[Claim] = &[
         here: |found| {
             let at = |x| Some(found.speed(LOST, "4K", x)?.median_us);
             let change = percent(at("512")?, at("4")?);
-            // The table has an index: what a group is looked up in does not grow.
-            here(format!("{change:+.1} % from 4 to 512; processors take no time here"), change <= 5.0)
+            // Looking up scans the group, which takes a processor a fraction of a microsecond.
+            not_modelled(format!("{change:+.1} % from 4 to 512: processors take no time here"))
         },
     },
     ENGINE,
