@@ -96,7 +96,7 @@ async fn idle<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let mut refused: Vec<u32> = Vec::new();
     let (mut most_free, mut without_rise) = (table.free_least(), 0);
     while table.free_least() <= shared.config.idle_segments() && !space.is_interrupted() {
-        // What holds a checkpoint costs another, which takes the room of what it gives: again and again, while nobody writes.
+        // Emptying a segment that a checkpoint needs takes a new checkpoint, which uses the room that was gained.
         let is_dead = |candidate: &Candidate| {
             candidate.live * IDLE_GAIN_LEAST <= candidate.room && !table.is_pinned(candidate.slot)
         };
@@ -468,7 +468,7 @@ impl Moves {
         let copies_max = if shared.is_map_paged() { COPIES_MAX } else { 1 };
         self.looked_at += dead as u64;
         let mut read = read.into_iter().peekable();
-        while read.peek().is_some() {
+        while read.peek().is_some() && !shared.space.is_interrupted() {
             let stripe: Vec<Read> = read.by_ref().take(engine.stripe_blocks(Class::Reclaim)).collect();
             self.looked_at += stripe.len() as u64;
             let copied = self.copy(engine, stripe).await;
