@@ -45,7 +45,7 @@ impl Array {
     }
 }
 
-/// Who shares processors.
+/// Which half of the processors a program runs on.
 #[derive(Clone, Copy)]
 enum Side {
     /// The host and its clients.

@@ -54,7 +54,7 @@ pub struct Aged {
     /// Which segments are emptied first.
     #[serde(serialize_with = "policy_words")]
     pub policy: ReclaimPolicy,
-    /// Memory has room for one of so many parts of the map.
+    /// Memory has room for the map divided by this.
     pub map_parts: u64,
     /// Zones of each drive.
     pub zones: u32,

@@ -73,7 +73,7 @@ impl Array {
     }
 }
 
-/// Stripes of the largest group of so many that a quarter of a zone has room for.
+/// Stripes of a group: `group`, or as many as a quarter of a zone has room for.
 pub(super) fn group_within(group: u16, chunk_kib: u16, zone_blocks: u32) -> u16 {
     let chunk_blocks = u32::from(chunk_kib / super::speed::BLOCK_KIB);
     u16::try_from(zone_blocks / 4 / chunk_blocks).unwrap_or(u16::MAX).min(group)

@@ -105,7 +105,7 @@ impl Members {
 
     /// Starts the array.
     pub(super) async fn serve(&self, machine: &Machine) -> Served {
-        /// So many that none are reserved while an array runs.
+        /// Enough that none have to be reserved while an array runs.
         const NUMBERS: u64 = 1 << 20;
         let (epoch, numbers, states) = {
             let mut saved = self.saved.borrow_mut();

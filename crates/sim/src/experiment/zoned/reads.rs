@@ -29,7 +29,7 @@ pub struct Reads {
     pub is_degraded: bool,
 }
 
-/// Reads so many times.
+/// Reads `requests` times, with the engine.
 pub(super) fn run(point: &Reads, requests: u64) -> Speed {
     let Reads { mode, chunk_kib, is_degraded } = *point;
     let array = Array {

@@ -21,7 +21,7 @@ use crate::timeline::Timeline;
 const REQUESTS: u64 = 20_000;
 /// More of a trace is not replayed: what is written is kept in memory.
 const BYTES_MAX: u64 = 1 << 30;
-/// Addresses are made dense by extents of so many bytes, in the order in which they are met.
+/// Bytes of an extent. Addresses are made dense extent by extent, in the order in which they are met.
 const EXTENT: u64 = REQUEST_BYTES_MAX;
 
 /// A trace of requests, without its times.

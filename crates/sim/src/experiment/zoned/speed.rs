@@ -71,7 +71,7 @@ pub(super) struct Sizes {
 pub(super) const MIX_KIB_MAX: u16 = 16;
 
 impl Sizes {
-    /// All of so many KiB. 0: mixed.
+    /// All of `request_kib`. 0: mixed.
     pub(super) fn new(request_kib: u16, seed: u64) -> Self {
         Sizes { blocks: u64::from(request_kib / BLOCK_KIB), random: Random::new(seed) }
     }

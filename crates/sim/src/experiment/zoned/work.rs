@@ -15,7 +15,7 @@ use crate::experiment::paper::{self, View};
 const WRITES: u64 = 20_000;
 /// Requests of a point that reads.
 const READS: u64 = 4_000;
-/// An aged array was written over so many times before it is measured.
+/// How many times an aged array is written over before it is measured.
 const AGED_TIMES: u64 = 3;
 /// What an engine has to reach of the drives' own times.
 pub(super) const WANTED: f64 = 0.95;

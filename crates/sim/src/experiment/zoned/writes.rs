@@ -74,7 +74,7 @@ impl Writes {
     }
 }
 
-/// Writes so many times, with the engine.
+/// Writes `requests` times, with the engine.
 pub(super) fn run(point: &Writes, requests: u64) -> Speed {
     let (point, time) = (*point, Timeline::new());
     let members = Members::new(point.array().config(LOGICAL_BLOCKS), point.drive(), false, &time);
