@@ -256,6 +256,18 @@ pub enum Event {
         /// has less redundancy by this number. 0: it is as redundant as the level says.
         left_out: u32,
     },
+    /// Of a zoned array: members were added. New segments are over all of them, and older ones are rewritten.
+    GrowthStarted {
+        /// Members before.
+        from: u32,
+        /// Members now.
+        to: u32,
+    },
+    /// Of a zoned array: every segment is over all members, and superblocks give it its new size, from the next start on.
+    GrowthFinished {
+        /// Bytes that clients will see.
+        size_bytes: u64,
+    },
     /// The superblock of a member could not be written.
     MetadataError {
         /// Slot of the member.
@@ -305,7 +317,9 @@ impl Event {
             | Event::LedgersUsed { .. }
             | Event::StripesInDoubt { .. }
             | Event::DoubtAccepted { .. }
-            | Event::SegmentsChanged { .. } => None,
+            | Event::SegmentsChanged { .. }
+            | Event::GrowthStarted { .. }
+            | Event::GrowthFinished { .. } => None,
         }
     }
 }

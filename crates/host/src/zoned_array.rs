@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -193,6 +194,56 @@ impl ZonedArray {
         };
         self.renew()?; // no open segment has a column of the former member
         self.detach(slot)?;
+        let adopted = match self.exchange(slot, member, uuid, is_new)? {
+            Ok(adopted) => adopted,
+            Err(why) => return Ok(Err(why)),
+        };
+        let joined = self.ask(move |running| async move { running.join().await })?;
+        self.renew()?; // what is open lacks a column of the new member
+        Ok(joined.map(|()| (slot, adopted)).map_err(NotJoined::from))
+    }
+
+    /// The array grows by these devices, each with its identity. Not for use on a shard. Returns the slot of the first.
+    ///
+    /// # Errors
+    /// A shard has ended, or within: which of them is not taken, and why. The array is as it was then, and those devices that were
+    /// looked at before are empty.
+    pub fn grow(
+        &self,
+        members: &[(SharedZones, [u8; 16])],
+    ) -> Result<Result<usize, (usize, NotJoined)>, ShardGone> {
+        let count = members.len();
+        let first = match self.ask(move |running| async move { running.may_grow(count) })? {
+            Ok(first) => first,
+            Err(why) => return Ok(Err((0, why))),
+        };
+        for (index, (member, uuid)) in members.iter().enumerate() {
+            if let Err(why) = self.exchange(first + index, member, *uuid, true)? {
+                self.detach_all(first..first + index)?;
+                return Ok(Err((index, why)));
+            }
+        }
+        let grown = self.ask(|running| async move { running.grow().await })?;
+        if let Err(why) = grown {
+            self.detach_all(first..first + count)?;
+            return Ok(Err((0, why)));
+        }
+        self.renew()?; // what is open is narrower than the array
+        Ok(Ok(first))
+    }
+
+    fn detach_all(&self, slots: Range<usize>) -> Result<(), ShardGone> {
+        slots.into_iter().try_for_each(|slot| self.detach(slot))
+    }
+
+    /// Puts a device into a slot that was reserved for it, and gives it to every shard. Otherwise the slot is reserved no longer.
+    fn exchange(
+        &self,
+        slot: usize,
+        member: &SharedZones,
+        uuid: [u8; 16],
+        is_new: bool,
+    ) -> Result<Result<usize, NotJoined>, ShardGone> {
         let (device, number) = (member.clone(), self.volumes.number());
         let exchanged = self.volumes.shards().run_on(0, move |context| async move {
             let running = running(number);
@@ -209,10 +260,9 @@ impl ZonedArray {
             }
             exchanged
         })?;
-        let adopted = match exchanged {
-            Ok(adopted) => adopted,
-            Err(why) => return Ok(Err(why)),
-        };
+        if exchanged.is_err() {
+            return Ok(exchanged);
+        }
         for shard in 0..self.volumes.shards().count() {
             let (volumes, member) = (self.volumes.clone(), member.clone());
             let attach = move |context: ShardContext| async move {
@@ -222,9 +272,7 @@ impl ZonedArray {
             };
             self.volumes.shards().run_on(shard, attach)?;
         }
-        let joined = self.ask(move |running| async move { running.join().await })?;
-        self.renew()?; // what is open lacks a column of the new member
-        Ok(joined.map(|()| (slot, adopted)).map_err(NotJoined::from))
+        Ok(exchanged)
     }
 
     /// Closes the open segments of all shards.

@@ -26,7 +26,7 @@ macro_rules! counts {
 counts! {
     "": histories, crash_histories, crash_points, crash_images;
     "zoned arrays": zoned_histories, zoned_points, zoned_recovery_points, zoned_members_missing, zoned_members_empty, zoned_faults_in_recovery,
-        zoned_refused, zoned_full_starts, zoned_emptied, zoned_moved, zoned_joined, zoned_adopted, zoned_second_starts, zoned_flips, zoned_flips_named, zoned_checks,
+        zoned_refused, zoned_full_starts, zoned_emptied, zoned_moved, zoned_joined, zoned_adopted, zoned_grown, zoned_second_starts, zoned_flips, zoned_flips_named, zoned_checks,
         zoned_checkpoints, zoned_map_written, zoned_from_checkpoint, zoned_left_out, zoned_replayed_groups, zoned_maps_compared;
     "requests": reads, foreign_reads, writes, fua_writes, flushes, zeroes, discards, request_errors;
     "member I/O": member_reads, member_writes, member_flushes, member_zeroes, member_discards;

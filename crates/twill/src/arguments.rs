@@ -33,6 +33,7 @@ use crate::{bytes, duration};
 pub mod all;
 mod bitmap;
 mod hosts;
+mod served;
 mod tls;
 mod unix;
 mod zoned;
@@ -41,6 +42,7 @@ use all::{AllArguments, StartArguments};
 pub use bitmap::{BitmapMapping, GrowArguments, NewBitmap};
 use hosts::nvme_address;
 pub use hosts::{HostArguments, HostSecret, SecretSource, ServedDevice, TargetArguments};
+pub use served::ServedByOption;
 pub use tls::TlsArguments;
 pub use unix::UnixArguments;
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};
@@ -187,7 +189,7 @@ pub enum Command {
     Monitor(MonitorArguments),
     /// Give an array that is not served another name.
     Rename(RenameArguments),
-    /// Give an array that is not served a bitmap, or take it away, as mdadm --grow --bitmap does.
+    /// Grow a served zoned array by members; or give an array that is not served a bitmap, or take it away, as mdadm --grow --bitmap does.
     Grow(GrowArguments),
     /// Make devices members of no array, as mdadm --zero-superblock does.
     ZeroSuperblock(ZeroSuperblockArguments),
@@ -535,24 +537,6 @@ impl Served {
     /// For [`crate::control::connect`].
     pub fn which(&self) -> Which<'_> {
         Which { control: self.control.as_deref(), array: self.array.as_deref(), by_option: false }
-    }
-}
-
-/// Which served array, for commands whose arguments without an option are members.
-#[derive(Clone, Debug, Args)]
-pub struct ServedByOption {
-    /// Its control socket.
-    #[arg(long, value_name = "PATH")]
-    pub control: Option<PathBuf>,
-    /// Its name, UUID, block device or a member; not needed when just one is served.
-    #[arg(long, value_name = "NAME")]
-    pub array: Option<String>,
-}
-
-impl ServedByOption {
-    /// For [`crate::control::connect`].
-    pub fn which(&self) -> Which<'_> {
-        Which { control: self.control.as_deref(), array: self.array.as_deref(), by_option: true }
     }
 }
 

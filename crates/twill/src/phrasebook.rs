@@ -44,8 +44,11 @@ pub fn answer(words: &[String], is_there: impl Fn(&str) -> bool) -> Option<Phras
         return Line::parse(&with_dashes(word)).map(|line| translate::phrase(word, &line));
     }
     if word == "grow" {
-        // A bitmap is all that Twill's own `grow` knows.
-        let line = Line::parse(&with_dashes(word)).filter(translate::reshapes);
+        // Twill's own `grow` knows a bitmap, and what is added to an array that it serves; mdadm names its device first.
+        let adds =
+            words.iter().any(|word| matches!(word.as_str(), "-a" | "--add") || word.starts_with("--add="));
+        let is_own = |line: &Line| adds && !line.first_place().is_some_and(mdadm::is_md_device);
+        let line = Line::parse(&with_dashes(word)).filter(|line| translate::reshapes(line) && !is_own(line));
         if let Some(line) = line {
             return Some(translate::phrase(word, &line));
         }

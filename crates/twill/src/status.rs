@@ -188,6 +188,15 @@ pub struct ZonedStatus {
     pub idle_moved_bytes: u64,
     /// Segments that lack a column of a member that is out of use.
     pub degraded_segments: u64,
+    /// Segments over fewer members than the array has, which are rewritten since members were added; 0 unless it is growing.
+    #[serde(default)]
+    pub narrow_segments: u64,
+    /// Whether members were added, and the size of the array is to follow.
+    #[serde(default)]
+    pub growing: bool,
+    /// The size that clients see from the next start on, after it has grown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_size_bytes: Option<u64>,
     /// Columns of missing members that are left out of new segments, since the array is too full for narrower ones: what is
     /// written has less redundancy by this number.
     pub columns_left_out: u64,

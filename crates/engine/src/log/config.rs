@@ -74,7 +74,7 @@ impl OpenCounts {
 pub struct LogConfig {
     /// The array.
     pub set_uuid: [u8; 16],
-    /// The member of each slot at the start. `LogMembers` knows those of now.
+    /// The member of each slot at the start, and zeroes for each that the array may grow to. `LogMembers` knows those of now.
     pub devices: Vec<[u8; 16]>,
     /// Its level.
     pub level: Level,
@@ -205,6 +205,11 @@ impl LogConfig {
             Access::Append if !is_appended => Access::Sequential,
             access => access,
         }
+    }
+
+    /// Slots that the array has, and may grow to.
+    pub fn member_slots(&self) -> usize {
+        self.devices.len()
     }
 
     /// How the zones of the first segment of a class over `members` members are divided.

@@ -378,8 +378,12 @@ fn segments_are_narrower_while_what_is_live_fits_into_narrower_ones() {
     let narrow = vec![(0, true), (1, true), (3, true)];
     let left_out = vec![(0, true), (1, true), (2, false), (3, true)];
     for (live, expected) in [(0, &narrow), (room * 10 / 11, &narrow), (room, &left_out)] {
-        assert_eq!(&columns_of(&config, &[0, 1, 3], live), expected, "{live} of {room}");
+        assert_eq!(&columns_of(&config, 4, &[0, 1, 3], live), expected, "{live} of {room}");
     }
     let whole: Vec<(usize, bool)> = (0..4).map(|slot| (slot, true)).collect();
-    assert_eq!(columns_of(&config, &[0, 1, 2, 3], room * 2), whole, "without a failure nothing is left out");
+    assert_eq!(
+        columns_of(&config, 4, &[0, 1, 2, 3], room * 2),
+        whole,
+        "without a failure nothing is left out"
+    );
 }

@@ -7,10 +7,10 @@ use crate::events::{Event, EventSink};
 use crate::members::metadata::Metadata;
 use crate::members::{Failing, MemberState};
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use layout::units::Slot;
 
-/// A slot of the array.
+/// A slot of the array, or one that it may grow to.
 #[derive(Clone, Copy)]
 struct Seat {
     /// Never `Recovering`: a member that is behind takes new stripes, and gives the columns that it has.
@@ -21,6 +21,8 @@ struct Seat {
 }
 
 impl Seat {
+    const VACANT: Seat = Seat { state: MemberState::Missing, is_behind: false, uuid: [0; 16] };
+
     fn is_whole(&self) -> bool {
         self.state == MemberState::InSync && !self.is_behind
     }
@@ -32,6 +34,12 @@ pub struct LogMembers {
     losses_survived: usize,
     /// Errors of each member since the start.
     errors: Vec<AtomicU64>,
+    /// Slots that segments have columns of: the members of the array.
+    width: AtomicUsize,
+    /// Slots that superblocks list: more than the width while members are added.
+    listed: AtomicUsize,
+    /// Members were added, and segments over fewer of them may be there.
+    is_growing: AtomicBool,
     /// How often the device of each slot was exchanged: what an operation came to that began before says nothing of the
     /// member that is there now.
     exchanges: Vec<AtomicU64>,
@@ -48,18 +56,29 @@ pub struct LogMembers {
 }
 
 impl LogMembers {
-    /// Members in these states, each with its identity. Those that recover are behind.
-    pub fn new(members: Vec<(MemberState, [u8; 16])>, losses_survived: usize, events: EventSink) -> Self {
-        let count = members.len();
+    /// Members in these states, each with its identity, of an array that may grow to `slots` of them. Those that recover are behind.
+    pub fn new(
+        members: Vec<(MemberState, [u8; 16])>,
+        slots: usize,
+        losses_survived: usize,
+        events: EventSink,
+    ) -> Self {
+        let width = members.len();
+        let count = slots.max(width);
         let seat = |(state, uuid)| match state {
             MemberState::Recovering => Seat { state: MemberState::InSync, is_behind: true, uuid },
             state => Seat { state, is_behind: false, uuid },
         };
         LogMembers {
-            columns: Mutex::new((count, 0)),
+            columns: Mutex::new((width, 0)),
+            width: AtomicUsize::new(width),
+            listed: AtomicUsize::new(width),
+            is_growing: AtomicBool::new(false),
             errors: (0..count).map(|_| AtomicU64::new(0)).collect(),
             exchanges: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            seats: Mutex::new(members.into_iter().map(seat).collect()),
+            seats: Mutex::new(
+                members.into_iter().map(seat).chain(std::iter::repeat(Seat::VACANT)).take(count).collect(),
+            ),
             losses_survived,
             changes: AtomicU64::new(0),
             metadata: Metadata::new(),
@@ -74,15 +93,30 @@ impl LogMembers {
         self.seats.lock()[slot].state
     }
 
-    /// States of all slots.
-    pub fn states(&self) -> Vec<MemberState> {
-        self.seats.lock().iter().map(|seat| seat.state).collect()
+    /// Slots that segments have columns of: as many as the array has members.
+    pub fn width(&self) -> usize {
+        self.width.load(SeqCst)
     }
 
-    /// States of all slots, as superblocks and operators are to see them: a member that is behind recovers.
+    /// Slots that the array may grow to without a new map.
+    pub fn slots(&self) -> usize {
+        self.errors.len()
+    }
+
+    /// Whether all members are in sync.
+    pub fn are_all_in_sync(&self) -> bool {
+        self.in_sync().len() == self.width()
+    }
+
+    /// States of all members.
+    pub fn states(&self) -> Vec<MemberState> {
+        self.seats.lock()[..self.width()].iter().map(|seat| seat.state).collect()
+    }
+
+    /// States of all slots that superblocks list, as these and operators are to see them: a member that is behind recovers.
     pub fn shown(&self) -> Vec<MemberState> {
         let shown = |seat: &Seat| if seat.is_behind { MemberState::Recovering } else { seat.state };
-        self.seats.lock().iter().map(shown).collect()
+        self.seats.lock()[..self.listed.load(SeqCst)].iter().map(shown).collect()
     }
 
     /// The identity of the member in a slot.
@@ -93,13 +127,13 @@ impl LogMembers {
     /// Slots whose members are in sync (Z-I15: new stripes go to these only).
     pub fn in_sync(&self) -> Vec<usize> {
         let seats = self.seats.lock();
-        (0..seats.len()).filter(|&slot| seats[slot].state == MemberState::InSync).collect()
+        (0..self.width()).filter(|&slot| seats[slot].state == MemberState::InSync).collect()
     }
 
     /// Members that are in sync and lack columns of older segments.
     pub fn behind(&self) -> Vec<usize> {
         let seats = self.seats.lock();
-        (0..seats.len()).filter(|&slot| seats[slot].is_behind).collect()
+        (0..self.width()).filter(|&slot| seats[slot].is_behind).collect()
     }
 
     /// Counts changes of states.
@@ -147,13 +181,80 @@ impl LogMembers {
         }
     }
 
+    /// The next superblocks list the first `count` slots, of which those beyond the width have got their devices
+    /// ([`LogMembers::exchange`]). No segment has a column of them before [`LogMembers::widen`].
+    ///
+    /// # Panics
+    /// If there are not so many slots, or fewer than the width.
+    pub fn list(&self, count: usize) {
+        assert!((self.width()..=self.slots()).contains(&count), "{count} of {} slots", self.slots());
+        self.metadata.change();
+        let mut seats = self.seats.lock();
+        seats[self.width()..count].iter_mut().for_each(|seat| seat.state = MemberState::InSync);
+        self.listed.store(count, SeqCst);
+        drop(seats);
+        self.metadata.wake_writer();
+    }
+
+    /// Slots that superblocks list, or will.
+    pub fn listed(&self) -> usize {
+        self.listed.load(SeqCst)
+    }
+
+    /// Those that were to be added are not: the next superblocks do not list them.
+    pub(super) fn unlist(&self) {
+        self.metadata.change();
+        let mut seats = self.seats.lock();
+        seats[self.width()..].fill(Seat::VACANT);
+        self.listed.store(self.width(), SeqCst);
+        drop(seats);
+        self.metadata.wake_writer();
+    }
+
+    /// New segments have columns of all members that superblocks list, durably. False: one of those to be added failed meanwhile.
+    pub fn widen(&self, count: usize) -> bool {
+        let seats = self.seats.lock();
+        if self.listed() != count {
+            return false;
+        }
+        self.is_growing.store(true, SeqCst);
+        let before = self.width.swap(count, SeqCst);
+        drop(seats);
+        self.changes.fetch_add(1, SeqCst);
+        self.report(Event::GrowthStarted { from: number(before), to: number(count) });
+        true
+    }
+
+    /// A start found that the array was growing.
+    pub fn go_on_growing(&self) {
+        self.is_growing.store(true, SeqCst);
+    }
+
+    /// Whether members were added, and segments over fewer of them may be there.
+    pub fn is_growing(&self) -> bool {
+        self.is_growing.load(SeqCst)
+    }
+
+    /// No segment is narrower than the array any more: the next superblocks give it the size that it has room for.
+    pub fn has_grown(&self) {
+        self.metadata.change();
+        self.is_growing.store(false, SeqCst);
+        self.metadata.wake_writer();
+    }
+
     /// Takes a member out of use, if the array can do without it: see [`super::shared::LogShared::fail`].
     pub(super) fn fail(&self, slot: usize, reason: &str) -> Failing {
         let mut seats = self.seats.lock();
         if seats[slot].state != MemberState::InSync {
             return Failing::Failed;
         }
-        let others = seats.iter().enumerate().filter(|(other, _)| *other != slot);
+        let width = self.width();
+        if slot >= width {
+            drop(seats);
+            self.unlist(); // nothing is on it yet
+            return Failing::Failed;
+        }
+        let others = seats[..width].iter().enumerate().filter(|(other, _)| *other != slot);
         let out = others.filter(|(_, seat)| !seat.is_whole()).count();
         let member = Slot::of_index(slot);
         if out >= self.losses_survived {
@@ -165,7 +266,7 @@ impl LogMembers {
         self.metadata.change();
         (seats[slot].state, seats[slot].is_behind) = (MemberState::Failed, false);
         self.changes.fetch_add(1, SeqCst);
-        let working = seats.iter().filter(|seat| seat.state == MemberState::InSync).count();
+        let working = seats[..width].iter().filter(|seat| seat.state == MemberState::InSync).count();
         drop(seats);
         self.metadata.wake_writer();
         let working = number(working);
@@ -267,7 +368,7 @@ mod tests {
     /// A member fails in a recovery: the start goes on, and its superblocks will say so.
     #[test]
     fn nothing_waits_for_superblocks_before_the_array_serves() {
-        let members = LogMembers::new(vec![(MemberState::InSync, [1; 16]); 3], 1, Box::new(|_| {}));
+        let members = LogMembers::new(vec![(MemberState::InSync, [1; 16]); 3], 3, 1, Box::new(|_| {}));
         let poll = || pin!(members.settled()).poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(members.fail(0, "lost"), Failing::Failed);
         assert_eq!(poll(), Poll::Ready(Ok(())));
@@ -280,18 +381,34 @@ mod tests {
     fn an_array_does_not_do_without_another_member_while_one_is_behind() {
         let states = [MemberState::InSync, MemberState::Recovering, MemberState::InSync, MemberState::Failed];
         let members = |count: usize| states[..count].iter().map(|state| (*state, [1; 16])).collect();
-        let raid5 = LogMembers::new(members(3), 1, Box::new(|_| {}));
+        let raid5 = LogMembers::new(members(3), 3, 1, Box::new(|_| {}));
         assert_eq!((raid5.state(1), raid5.shown()[1]), (MemberState::InSync, MemberState::Recovering));
         assert_eq!(raid5.fail(0, "lost"), Failing::Needed);
         raid5.caught_up(1);
         assert_eq!(raid5.fail(0, "lost"), Failing::Failed);
         // One that is behind may go itself, and comes back behind.
-        let raid6 = LogMembers::new(members(4), 2, Box::new(|_| {}));
+        let raid6 = LogMembers::new(members(4), 4, 2, Box::new(|_| {}));
         assert_eq!((raid6.fail(0, "lost"), raid6.fail(1, "lost")), (Failing::Needed, Failing::Failed));
         raid6.exchange(1, [2; 16]);
         assert_eq!(raid6.state(1), MemberState::Failed, "until it joins");
         raid6.join(1);
         assert_eq!((raid6.behind(), raid6.uuid(1), raid6.exchanges(1)), (vec![1], [2; 16], 1));
         assert_eq!(raid6.fail(2, "lost"), Failing::Needed);
+    }
+    /// Superblocks list those that are added before any segment has a column of them, and what fails until then is not missed.
+    #[test]
+    fn members_are_listed_before_they_are_used() {
+        let members = LogMembers::new(vec![(MemberState::InSync, [1; 16]); 3], 6, 1, Box::new(|_| {}));
+        members.exchange(3, [4; 16]);
+        members.list(4);
+        assert_eq!((members.shown().len(), members.in_sync(), members.width()), (4, vec![0, 1, 2], 3));
+        assert_eq!(members.fail(3, "lost"), Failing::Failed);
+        assert_eq!((members.shown().len(), members.widen(4), members.is_growing()), (3, false, false));
+        members.exchange(3, [5; 16]);
+        members.list(4);
+        assert!(members.widen(4) && members.is_growing());
+        assert_eq!((members.in_sync(), members.shown().len()), (vec![0, 1, 2, 3], 4));
+        assert_eq!(members.fail(3, "lost"), Failing::Failed);
+        assert_eq!(members.fail(0, "lost"), Failing::Needed, "one loss is what the level survives");
     }
 }

@@ -45,6 +45,8 @@ mod crash_tests;
 #[cfg(all(test, not(feature = "model")))]
 pub(crate) mod failure_tests;
 #[cfg(all(test, not(feature = "model")))]
+mod grow_tests;
+#[cfg(all(test, not(feature = "model")))]
 mod join_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod reclaim_tests;

@@ -255,7 +255,8 @@ fn takes_stripes<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> bool {
 
 /// The columns of the next segment: what is free is counted over their members from now on.
 pub(super) fn next_columns(shared: &LogShared) -> Vec<(usize, bool)> {
-    let columns = columns_of(&shared.config, &shared.members.in_sync(), shared.table.live_blocks());
+    let (width, in_sync) = (shared.members.width(), shared.members.in_sync());
+    let columns = columns_of(&shared.config, width, &in_sync, shared.table.live_blocks());
     shared.table.use_members(&present(&columns));
     columns
 }
@@ -264,21 +265,21 @@ fn present(columns: &[(usize, bool)]) -> Vec<usize> {
     columns.iter().filter(|(_, is_there)| *is_there).map(|(slot, _)| *slot).collect()
 }
 
-/// The slots of a new segment's columns, and whether each has a member. After a failure a segment is narrower, and all of
+/// The slots of a new segment's columns in an array of `width` members, and whether each has one. After a failure a segment is narrower, and all of
 /// it is redundant. Where too few members are left for the level, and where what is `live` does not fit into narrower
 /// segments, the columns of missing members are left out instead: then its redundancy is smaller by their number.
-pub fn columns_of(config: &LogConfig, in_sync: &[usize], live: u64) -> Vec<(usize, bool)> {
+pub fn columns_of(config: &LogConfig, width: usize, in_sync: &[usize], live: u64) -> Vec<(usize, bool)> {
     let least = match config.level {
-        _ if !narrow_fits(config, in_sync.len(), live) => config.devices.len(),
+        _ if !narrow_fits(config, in_sync.len(), live) => width,
         Level::Raid6 => 3,
-        Level::Raid0 => config.devices.len(),
+        Level::Raid0 => width,
         Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
     };
     let mut columns: Vec<(usize, bool)> = in_sync.iter().map(|&slot| (slot, true)).collect();
     if config.level == Level::Raid10 && columns.len() > least {
         columns.truncate(columns.len() / 2 * 2);
     }
-    let out = (0..config.devices.len()).filter(|slot| !in_sync.contains(slot));
+    let out = (0..width).filter(|slot| !in_sync.contains(slot));
     let missing = least.saturating_sub(columns.len());
     columns.extend(out.take(missing).map(|slot| (slot, false)));
     columns.sort_unstable();
@@ -302,13 +303,14 @@ pub async fn open_segment<D: ZoneDevice>(
 ) -> Result<Arc<Segment>, VolumeError> {
     for _ in 0..TRIES_MAX {
         let number = take_number(port).await?;
+        let width = port.shared.members.width();
         let (columns, taken, exchanges) = take_zones(port, stream).await?;
         port.shared.members.note_columns(taken.zones.len(), columns.len() - taken.zones.len());
         let _opening = port.shared.openings.enter(port.shard);
         let header = header(port, (stream.class(), access), number, &columns, &taken)?;
         let segment = Arc::new(Segment::new(&header, SegmentState::Open));
         match write_headers(port, &segment).await {
-            Ok(()) if is_current(port, &segment, &exchanges) => {
+            Ok(()) if port.shared.members.width() == width && is_current(port, &segment, &exchanges) => {
                 port.shared.table.insert(Arc::clone(&segment));
                 port.shared.checkpoints.try_again();
                 return Ok(segment);
@@ -318,7 +320,7 @@ pub async fn open_segment<D: ZoneDevice>(
                     reason: "no segment can be opened without the members that failed".to_owned(),
                 });
             }
-            // A zone or member is out, or another member came: the next segment uses others.
+            // A zone or member is out, or another member came, or one more: the next segment uses others.
             Ok(()) | Err(Blame::Zone | Blame::Member) => {
                 abandon(port, &segment, &exchanges).await;
                 port.shared.table.give_back_slot(taken.slot);
@@ -398,7 +400,7 @@ async fn take_zones<D: ZoneDevice>(
         // Anew after each wait: a member may have failed meanwhile, and a segment without it needs no zone of it.
         let seen = table.seen();
         let members = &port.shared.members;
-        let exchanges = (0..port.shared.config.devices.len()).map(|slot| members.exchanges(slot)).collect();
+        let exchanges = (0..members.slots()).map(|slot| members.exchanges(slot)).collect();
         let columns = next_columns(&port.shared);
         match table.take(&present(&columns), kept, purpose) {
             Ok(taken) => {
@@ -522,9 +524,10 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
         true => segment.set_state(SegmentState::Sealed),
         false => segment.cut_short(&notes),
     }
-    // A member that is behind lacks a column of it, or a column is damaged.
-    let lacks =
-        segment.zones().any(|(_, _, zone)| zone.is_none()) && !port.shared.members.behind().is_empty();
+    // A member that is behind lacks a column of it, or a column is damaged, or it is narrower than the array that grows.
+    let members = &port.shared.members;
+    let lacks = segment.zones().any(|(_, _, zone)| zone.is_none()) && !members.behind().is_empty()
+        || members.is_growing() && segment.headers.len() < members.width();
     let is_of_clients = matches!(segment.headers[0].class, Class::Small | Class::Large);
     port.shared.space.closed(is_of_clients, is_whole, lacks);
 }

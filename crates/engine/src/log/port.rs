@@ -78,7 +78,7 @@ impl<D: ZoneDevice> Future for Writing<D> {
 }
 
 impl<D: ZoneDevice> LogPort<D> {
-    /// The port of shard `shard`; `devices` in slot order.
+    /// The port of shard `shard`; `devices` in slot order, of the members that there are.
     pub fn new(
         shared: Arc<LogShared>,
         shard: usize,
@@ -88,7 +88,9 @@ impl<D: ZoneDevice> LogPort<D> {
         devices: Vec<Option<Rc<D>>>,
     ) -> Self {
         let zeroes = Buffer::new(BLOCK_BYTES).freeze();
-        let devices = devices.into_iter().map(RefCell::new).collect();
+        let vacant = std::iter::repeat_with(|| None);
+        let slots = shared.members.slots().max(devices.len());
+        let devices = devices.into_iter().chain(vacant).take(slots).map(RefCell::new).collect();
         LogPort { shared, shard, executor, pool, platform, zeroes, devices }
     }
 

@@ -81,7 +81,7 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
         pass(&engine).await;
         mend(&engine).await;
         restore(&engine).await;
-        catch_up(&engine.port.shared);
+        catch_up(&engine.port.shared).await;
         engine.port.shared.memory.ask(&engine.port.shared.map);
     }
     space.set_running(false);
@@ -162,7 +162,8 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
 }
 
 /// After a member is lost, segments that were written before lack its column. Where narrower ones fit, their blocks are moved into
-/// such, while space is there: then everything is as redundant as the level says, without a spare.
+/// such, while space is there: then everything is as redundant as the level says, without a spare. After members were added,
+/// segments over fewer of them are moved into wider ones, so that the room of the new ones counts.
 async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let port = &engine.port;
     let (table, space) = (&port.shared.table, &port.shared.space);
@@ -173,11 +174,13 @@ async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
             let is_over = matches!(segment.state(), SegmentState::Sealed | SegmentState::Short);
             is_over && !refused.contains(&segment.slot())
         };
-        let Some(victim) = lacking(&port.shared).into_iter().find(is_next) else { return };
-        let room = next_columns(&port.shared);
-        if port.shared.config.losses_survived() == 0 || room.iter().any(|(_, is_there)| !is_there) {
+        let columns = next_columns(&port.shared);
+        if columns.iter().any(|(_, is_there)| !is_there) {
             return; // new segments would lack a column as well
         }
+        let can_be_whole = port.shared.config.losses_survived() > 0;
+        let lacking = lacking(&port.shared).into_iter().filter(|_| can_be_whole).find(is_next);
+        let Some(victim) = lacking.or_else(|| narrow(&port.shared).into_iter().find(is_next)) else { return };
         let slot = victim.slot();
         if empty(engine, &[victim]).await.is_empty() {
             refused.push(slot);
@@ -200,10 +203,11 @@ async fn mend<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     }
 }
 
-/// Members that are behind have caught up when no segment lacks a column of theirs.
-fn catch_up(shared: &LogShared) {
+/// Members that are behind have caught up when no segment lacks a column of theirs, and the array has grown when no segment is
+/// narrower than it.
+async fn catch_up(shared: &LogShared) {
     let behind = shared.members.behind();
-    if behind.is_empty() {
+    if behind.is_empty() && !shared.members.is_growing() {
         return;
     }
     let all = shared.table.all();
@@ -212,8 +216,35 @@ fn catch_up(shared: &LogShared) {
             |segment: &Arc<Segment>| segment.zones().any(|(_, of, zone)| of == slot && zone.is_none());
         if !all.iter().any(lacks) {
             shared.members.caught_up(slot);
+            shared.space.want(); // what is narrow waited for it
         }
     }
+    if !shared.members.is_growing() || all.iter().any(|segment| is_narrow(shared, segment)) {
+        return;
+    }
+    shared.openings.readers_left().await; // one that began before members were added is narrow
+    let is_whole = shared.members.are_all_in_sync() && shared.members.behind().is_empty();
+    if is_whole && !shared.table.all().iter().any(|segment| is_narrow(shared, segment)) {
+        shared.members.has_grown();
+    }
+}
+
+/// While the array grows: segments over fewer members than it has now, those with the fewest live blocks first. None while a
+/// member is out of use or behind: then new ones are no wider, or that member comes first.
+pub fn narrow(shared: &LogShared) -> Vec<Arc<Segment>> {
+    let members = &shared.members;
+    if !members.is_growing() || !members.are_all_in_sync() || !members.behind().is_empty() {
+        return Vec::new();
+    }
+    let mut narrow: Vec<Arc<Segment>> = shared.table.all();
+    narrow.retain(|segment| is_narrow(shared, segment));
+    narrow.sort_by_key(|segment| shared.table.live(segment.slot()));
+    narrow
+}
+
+/// Whether a segment has no column of some member. What is emptied already, and could not be reset, does not matter.
+fn is_narrow(shared: &LogShared, segment: &Segment) -> bool {
+    segment.headers.len() < shared.members.width() && segment.state() != SegmentState::Resetting
 }
 
 /// Segments that lack a column: its member is out of use, or was away when a part of it was written, or its zone was found without

@@ -16,7 +16,7 @@ use layout::geometry::Level;
 use layout::zoned::Class;
 
 /// A shape of which clients see as much as `create` would give them with this reserve.
-fn with_reserve(shape: Shape, percent: u64) -> Shape {
+pub(super) fn with_reserve(shape: Shape, percent: u64) -> Shape {
     let config = World::new(shape, 0).config();
     let blocks = [Class::Small, Class::Large].map(|class| {
         let segment = config.shape(class, shape.members as u8).expect("a shape");

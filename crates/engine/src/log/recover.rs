@@ -64,10 +64,12 @@ const COLUMNS_AT_ONCE: usize = 8;
 pub struct Start<D> {
     /// What is fixed.
     pub config: LogConfig,
-    /// The device of each slot.
+    /// The device of each member's slot.
     pub devices: Vec<Option<Rc<D>>>,
-    /// The state of each slot: members that are neither in sync nor recovering are neither read nor written.
+    /// The state of each member: those that are neither in sync nor recovering are neither read nor written.
     pub states: Vec<MemberState>,
+    /// Members were added, and not every segment may be over all of them.
+    pub growing: bool,
     /// The new epoch. It is durable on every member that is present before anything else is written (Z-I16).
     pub epoch: Epoch,
     /// Segment numbers that the superblocks reserve for this epoch, none of them used before.
@@ -153,13 +155,17 @@ impl<D: ZoneDevice> Recovery<D> {
         events: &Arc<EventSink>,
         (executor, pool, platform): (&Executor, &Arc<Pool>, &Rc<dyn LogPlatform>),
     ) -> Result<Self, Failure> {
-        let columns = columns_of(zones);
+        let columns = columns_of(zones, members.len());
         let sink = Arc::clone(events);
         let members = LogMembers::new(
             members.clone(),
+            start.config.member_slots(),
             start.config.losses_survived(),
             Box::new(move |event| sink(event)),
         );
+        if start.growing {
+            members.go_on_growing();
+        }
         let (shared, loose) = share(start, members, zones, &columns);
         let port = LogPort::new(
             Arc::clone(&shared),
@@ -185,7 +191,7 @@ impl<D: ZoneDevice> Recovery<D> {
         if let Some(known) = &mut known {
             stand_on_what_is_there(&port, &segments, known).await?;
         }
-        if shared.members.in_sync().len() < shared.config.devices.len() {
+        if !shared.members.are_all_in_sync() {
             // A member that is away may still hold any of them.
             emptied.iter().for_each(|key| shared.space.resetting(*key));
         }
@@ -271,13 +277,17 @@ fn without_blocks(judged: Judged, reading: Reading) -> Judged {
     }
 }
 
-/// Gathers the columns of each segment.
-fn columns_of(zones: &[ZoneFound]) -> Columns {
+/// Gathers the columns of each segment. Superblocks that list a member are durable before a segment has a column of it, so a header
+/// that names another one is none of this array's.
+fn columns_of(zones: &[ZoneFound], members: usize) -> Columns {
     let mut columns = Columns::new();
     for zone in zones {
         let HeaderFound::Right(header) = &zone.header else { continue };
         if header.columns[usize::from(header.column)].slot as usize != zone.slot {
             continue; // it is not its own
+        }
+        if header.columns.iter().any(|column| usize::from(column.slot) >= members) {
+            continue;
         }
         let found = columns.entry((header.segment, header.tag)).or_insert_with(|| FoundColumns {
             header: SegmentHeader { column: 0, generation: 0, ..header.clone() },
@@ -508,7 +518,7 @@ fn share<D: ZoneDevice>(
         named.extend(columns.filter_map(|column| Some((usize::from(column.slot), column.zone?))));
         named.extend(found.zones.iter().flatten().map(|zone| (zone.slot, zone.zone)));
     }
-    let mut free = vec![VecDeque::new(); config.devices.len()];
+    let mut free = vec![VecDeque::new(); config.member_slots()];
     let mut loose = Loose::default();
     let open_segments = config.open.total() * start.counters.len() as u32;
     let mut budget = ZoneBudget::new(config.zone_limits.iter().copied(), open_segments);
@@ -534,7 +544,7 @@ fn share<D: ZoneDevice>(
     let shared = LogShared {
         epoch: start.epoch,
         sequences: Sequences::new(start.epoch.number),
-        valid: ValidBlocks::of(&config, map.groups()),
+        valid: ValidBlocks::of(&config, start.states.len(), map.groups()),
         map,
         zeroed: Zeroed::default(),
         space: Space::default(),

@@ -89,6 +89,8 @@ pub(crate) struct Saved {
     pub(crate) checkpoint: Option<layout::zoned::Checkpoint>,
     pub(crate) states: Vec<MemberState>,
     pub(crate) uuids: Vec<[u8; 16]>,
+    /// Members were added, and older segments are narrower.
+    pub(crate) growing: bool,
 }
 
 /// The shape of an array under test.
@@ -178,6 +180,7 @@ impl World {
             checkpoint: None,
             states: vec![MemberState::InSync; shape.members],
             uuids: (1..=shape.members as u8).map(|member| [member; 16]).collect(),
+            growing: false,
         };
         let chance = RefCell::new(Chance(seed));
         let platform = Platform { now_ns: Cell::new(0), timers: RefCell::new(Vec::new()), chance };
@@ -201,7 +204,11 @@ impl World {
         };
         LogConfig {
             set_uuid: [7; 16],
-            devices: self.saved.borrow().uuids.clone(),
+            devices: {
+                let mut slots = self.saved.borrow().uuids.clone();
+                slots.resize(2 * shape.members, [0; 16]);
+                slots
+            },
             level: shape.level,
             access,
             carrier: shape.carrier,
@@ -216,7 +223,7 @@ impl World {
                 .with_groups_of(shape.map_entries),
             logical_blocks: shape.logical_blocks,
             fill_wait: FillWait::Auto,
-            zone_limits: vec![shape.open_max; shape.members],
+            zone_limits: vec![shape.open_max; 2 * shape.members],
             record_bytes_max: 64 << 12,
             map_limits: shape.map_limits,
             reclaim: shape.reclaim,
@@ -239,13 +246,15 @@ impl World {
         let device = |(slot, device): (usize, &MemoryZones)| {
             (!self.absent.contains(&slot)).then(|| Rc::new(device.clone()))
         };
-        let devices: Vec<Option<Rc<MemoryZones>>> = self.devices.iter().enumerate().map(device).collect();
+        let devices: Vec<Option<Rc<MemoryZones>>> =
+            self.devices.iter().take(states.len()).enumerate().map(device).collect();
         let mut states = states;
         self.absent.iter().for_each(|&slot| states[slot] = MemberState::Missing);
         let start = Start {
             config: self.config(),
             devices: devices.clone(),
             states,
+            growing: self.saved.borrow().growing,
             epoch: Epoch { number: epoch, random: self.platform.random() as u32 },
             numbers,
             checkpoint: self.saved.borrow().checkpoint,
@@ -272,7 +281,9 @@ impl World {
                     let states = shared.members.shown();
                     let uuids = (0..states.len()).map(|slot| shared.members.uuid(slot)).collect();
                     let checkpoint = shared.checkpoints.said();
-                    *saved.borrow_mut() = Saved { epoch, numbers, checkpoint, states, uuids };
+                    let growing =
+                        shared.members.is_growing() || shared.members.listed() > shared.members.width();
+                    *saved.borrow_mut() = Saved { epoch, numbers, checkpoint, states, uuids, growing };
                     shared.table.numbers_are_reserved(numbers);
                     shared.members.metadata_written(version);
                 }
@@ -402,6 +413,37 @@ impl Array {
             adopted
         };
         self.executor.spawn_with_result(joining)
+    }
+
+    /// Begins to grow the array by these devices. True: it has them, and rewrites what is narrower.
+    pub(crate) fn start_grow(
+        &self,
+        world: &mut World,
+        added: Vec<(MemoryZones, [u8; 16])>,
+    ) -> JoinHandle<bool> {
+        let sets = [Rc::clone(&self.set), Rc::clone(&self.second)];
+        let first = sets[0].0.port.shared.members.width();
+        world.devices.truncate(first);
+        world.devices.extend(added.iter().map(|(device, _)| device.clone()));
+        let growing = async move {
+            let (port, width) = (&sets[0].0.port, first + added.len());
+            let members = &port.shared.members;
+            for (slot, (device, uuid)) in (first..).zip(added) {
+                let device = Rc::new(device);
+                let joining = Joining { slot, uuid, device: Rc::clone(&device) };
+                exchange(port, &joining).await.expect("the device works");
+                sets.iter().for_each(|set| set.0.port.attach(slot, Rc::clone(&device)));
+            }
+            members.list(width);
+            members.settled().await.expect("superblocks are one value");
+            let has_grown = members.widen(width);
+            port.shared.space.want();
+            for set in &sets {
+                set.renew().await;
+            }
+            has_grown
+        };
+        self.executor.spawn_with_result(growing)
     }
 
     pub(crate) fn stop(&self, world: &World) -> Result<(), VolumeError> {

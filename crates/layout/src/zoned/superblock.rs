@@ -27,8 +27,10 @@ pub const SUPERBLOCK_FIELDS: &[(&str, usize, usize)] = RawSuperblock::FIELDS;
 
 const MAGIC: [u8; 8] = *b"TwZonSb\0";
 const WHAT: Structure = Structure::Superblock;
-/// No feature that a program must know exists yet.
-const INCOMPAT_KNOWN: u64 = 0;
+/// Members were added, and segments over fewer of them are still being rewritten: the size that clients see follows.
+const INCOMPAT_GROWING: u64 = 1;
+/// What a program must know.
+const INCOMPAT_KNOWN: u64 = INCOMPAT_GROWING;
 /// No feature that a writer must know exists yet.
 const RO_COMPAT_KNOWN: u64 = 0;
 
@@ -143,6 +145,24 @@ pub struct ArrayPlan {
     pub map_columns: u8,
 }
 
+impl ArrayPlan {
+    /// Whether both may be of one array at different times: growing changes its width, and with that the blocks that clients see
+    /// and the lengths of records.
+    #[must_use]
+    pub fn is_akin_to(&self, other: &ArrayPlan) -> bool {
+        let ArrayPlan { columns, logical_blocks, reserve_blocks, small_blocks, large_blocks, .. } = *self;
+        let grown = ArrayPlan {
+            columns,
+            logical_blocks,
+            reserve_blocks,
+            small_blocks,
+            large_blocks,
+            ..other.clone()
+        };
+        *self == grown && columns.level() == other.columns.level()
+    }
+}
+
 /// Where recovery begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
@@ -171,6 +191,8 @@ pub struct Superblock {
     pub ctime_s: u64,
     /// When this was written, in seconds since 1970.
     pub utime_s: u64,
+    /// Members were added, and segments over fewer of them may be there: the array gets its new size when none is.
+    pub growing: bool,
     /// Features that a program may ignore that only reads. Kept as they are.
     pub ro_compat: u64,
     /// Features that every program may ignore. Kept as they are.
@@ -222,6 +244,7 @@ impl Superblock {
             served: Some(Epoch::of_raw(raw.served)).filter(|epoch| *epoch != Epoch::default()),
             ctime_s: raw.ctime.get(),
             utime_s: raw.utime.get(),
+            growing: raw.incompat.get() & INCOMPAT_GROWING != 0,
             ro_compat: raw.ro_compat.get(),
             compat: raw.compat.get(),
             plan: plan_of(&raw)?,
@@ -254,6 +277,7 @@ impl Superblock {
         raw.utime.set(self.utime_s);
         raw.zone.set(place.zone);
         raw.block.set(place.block);
+        raw.incompat.set(if self.growing { INCOMPAT_GROWING } else { 0 });
         raw.ro_compat.set(self.ro_compat);
         raw.compat.set(self.compat);
         raw.block_bytes.set(BLOCK_BYTES as u32);

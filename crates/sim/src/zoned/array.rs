@@ -168,6 +168,35 @@ impl Array {
         }
     }
 
+    /// Drives are added as members.
+    pub(super) async fn grow(self: Rc<Self>) {
+        let (machine, members) = (&self.machine, &self.shared.members);
+        let slots = members.width()..members.width() + machine.scenario.added;
+        for slot in slots.clone() {
+            let drive = Rc::clone(&machine.drives[slot]);
+            drive.is_joining.set(true);
+            let device = Rc::new(SimZones(Rc::clone(&drive)));
+            let joining = Joining { slot, uuid: [slot as u8 + 1; 16], device: Rc::clone(&device) };
+            let exchanged = exchange(&self.sets[0].0.port, &joining).await;
+            drive.is_joining.set(false);
+            if let Err(error) = exchanged {
+                return machine.world.note(Note::Words(format!("  drive {slot} is not added: {error}")));
+            }
+            self.sets.iter().for_each(|set| set.0.port.attach(slot, Rc::clone(&device)));
+        }
+        self.kept.borrow_mut().extend(slots.clone().map(|slot| Some(Rc::clone(&machine.drives[slot]))));
+        members.list(slots.end);
+        if members.settled().await.is_err() || !members.widen(slots.end) {
+            return;
+        }
+        machine.world.note(Note::Words(format!("  the array has {} members", slots.end)));
+        machine.world.counts.borrow_mut().zoned_grown += 1;
+        self.shared.space.want();
+        for set in &self.sets {
+            set.renew().await;
+        }
+    }
+
     fn count_joined(&self, adopted: u64) {
         let mut counts = self.machine.world.counts.borrow_mut();
         counts.zoned_joined += 1;
@@ -203,8 +232,9 @@ impl Array {
 }
 
 async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array>, String> {
-    let present = machine.present();
+    let mut present = machine.present();
     let says = machine.superblock(&present).ok_or("no member has a superblock")?;
+    present.truncate(says.states.len()); // others are no members yet
     let states: Vec<MemberState> =
         (0..present.len()).map(|slot| state(machine, &present, &says, slot)).collect();
     let used = used_in(&present, &states);
@@ -226,6 +256,7 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
         checkpoint: says.checkpoint,
         states: says.states.clone(), // nobody is called failed yet
         devices: says.devices.clone(),
+        growing: says.growing,
     };
     write_all(&used, &begun).await.map_err(|slot| format!("member {slot} takes no superblock"))?;
     let world = &machine.world;
@@ -233,7 +264,8 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
     let devices: Vec<Option<Rc<SimZones>>> =
         present.iter().map(|drive| drive.clone().map(|drive| Rc::new(SimZones(drive)))).collect();
     let start = |checkpoint| Start {
-        config: LogConfig { devices: says.devices.clone(), ..machine.scenario.config() },
+        growing: says.growing,
+        config: LogConfig { devices: slots_of(machine, &says), ..machine.scenario.config() },
         devices: devices.clone(),
         states: states.clone(),
         epoch: Epoch { number: epoch, random },
@@ -245,8 +277,8 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
             Box::new(move |event| events.lock().expect("one thread").push(event))
         },
     };
-    let platform: Rc<dyn LogPlatform> = Rc::new(Platform(Rc::clone(world)));
-    let pool = Pool::new(1 << 20);
+    let (platform, pool): (Rc<dyn LogPlatform>, _) =
+        (Rc::new(Platform(Rc::clone(world))), Pool::new(1 << 20));
     let read = async |checkpoint| {
         let recovery = Recovery::read(start(checkpoint), &executors[0], &pool, &platform).await;
         recovery.map_err(|error| error.to_string())
@@ -278,6 +310,12 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
     executors[0].spawn(keep_superblocks(Arc::clone(&shared), Rc::clone(&kept), serving));
     let (machine, executors) = (Rc::clone(machine), executors.to_vec());
     Ok(Rc::new(Array { machine, executors, sets, shared, report, kept, working: Cell::new(0) }))
+}
+
+/// The members, and zeroes for each slot that the array may grow to.
+fn slots_of(machine: &Machine, says: &Superblock) -> Vec<[u8; 16]> {
+    let vacant = std::iter::repeat([0; 16]);
+    says.devices.iter().copied().chain(vacant).take(machine.scenario.slots()).collect()
 }
 
 fn count_start(machine: &Machine, report: &RecoveryReport) {
@@ -322,7 +360,7 @@ const ANYWHERE: BlockPlace = BlockPlace { slot: 0, column: 0, block: 1 };
 fn state(machine: &Machine, present: &[Option<Rc<Drive>>], says: &Superblock, slot: usize) -> MemberState {
     let Some(drive) = &present[slot] else { return MemberState::Missing };
     // A drive that was to join, and is listed on no other, or is another than the one that is listed.
-    let is_listed = |own: &Superblock| own.devices[slot] == says.devices[slot];
+    let is_listed = |own: &Superblock| own.devices.get(slot) == Some(&says.devices[slot]);
     if !drive.superblock.borrow().as_ref().is_some_and(is_listed) {
         return MemberState::Missing;
     }
@@ -366,8 +404,15 @@ async fn keep_superblocks(shared: Arc<LogShared>, kept: Kept, last: Superblock) 
         superblock.numbers = superblock.numbers.max(shared.table.numbers_to_reserve());
         superblock.checkpoint = shared.checkpoints.said();
         superblock.states = shared.members.shown();
+        let before = superblock.devices.len();
         superblock.devices = (0..superblock.states.len()).map(|slot| shared.members.uuid(slot)).collect();
-        let used = used_in(&kept.borrow(), &superblock.states);
+        let (members, listed) = (&shared.members, superblock.states.len());
+        superblock.growing = members.is_growing() || listed > members.width();
+        kept.borrow_mut().truncate(listed);
+        let mut used = used_in(&kept.borrow(), &superblock.states);
+        // Those that are added have theirs first, as the program's keeper does it.
+        let first = before.min(used.len());
+        used.rotate_left(first);
         match write_all(&used, &superblock).await {
             Ok(()) => {
                 shared.table.numbers_are_reserved(superblock.numbers);

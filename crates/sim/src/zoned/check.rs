@@ -177,7 +177,8 @@ fn is_redundant(array: &Rc<Array>) -> bool {
     lost.extend(machine.absent.borrow().iter());
     let mut blind = Vec::new();
     while lost.len() < machine.scenario.losses() {
-        let left: Vec<usize> = (0..machine.drives.len()).filter(|slot| !lost.contains(slot)).collect();
+        let left: Vec<usize> =
+            (0..array.shared.members.width()).filter(|slot| !lost.contains(slot)).collect();
         let slot = machine.world.random().pick(&left);
         lost.insert(slot);
         blind.push(slot);

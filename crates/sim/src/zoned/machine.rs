@@ -49,11 +49,11 @@ impl Machine {
             drive.plant.set(scenario.plant);
             drive
         };
-        let drives: Vec<Rc<Drive>> = (0..scenario.members).map(drive).collect();
+        let drives: Vec<Rc<Drive>> = (0..scenario.members + scenario.added).map(drive).collect();
         for (member, at, fault) in &scenario.faults {
             drives[*member].fault.set(Some((*at, *fault)));
         }
-        for drive in &drives {
+        for drive in &drives[..scenario.members] {
             let states = vec![MemberState::InSync; scenario.members];
             let superblock = Superblock {
                 sequence: 1,
@@ -62,7 +62,8 @@ impl Machine {
                 numbers: 1,
                 checkpoint: None,
                 states,
-                devices: scenario.config().devices,
+                devices: scenario.config().devices[..scenario.members].to_vec(),
+                growing: false,
             };
             *drive.superblock.borrow_mut() = Some(superblock);
         }

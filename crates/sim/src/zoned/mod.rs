@@ -22,6 +22,7 @@ use std::rc::Rc;
 
 pub use self::plant::Plant;
 
+use engine::log::reclaim::narrow;
 use engine::members::MemberState;
 
 use self::array::Array;
@@ -88,8 +89,14 @@ fn live(machine: &Rc<Machine>, flips: Option<u64>) {
 /// Nothing is left to do: a member that joined lacks nothing any more, and another one may be lost. But where the log was full, or
 /// something else failed.
 fn caught_up(array: &Array) {
-    let Some(slot) = array.machine.joined.get() else { return };
     let members = &array.shared.members;
+    let has_room = array.shared.table.free_least() > array.shared.config.low_segments();
+    let is_whole = array.machine.scenario.faults.is_empty() && members.are_all_in_sync();
+    if members.is_growing() && has_room && is_whole {
+        let left = narrow(&array.shared).len();
+        array.machine.world.fail(format!("{left} segments stay narrow, and nothing is left to do"));
+    }
+    let Some(slot) = array.machine.joined.get() else { return };
     if members.behind().is_empty() && members.state(slot) == MemberState::InSync {
         array.machine.lost.borrow_mut().remove(&slot);
     } else if array.machine.scenario.faults.is_empty() && members.state(slot) == MemberState::InSync {
@@ -148,6 +155,12 @@ fn reach(array: Rc<Array>) -> Option<Rc<Array>> {
             }
             let uuid = if state == State::Joining { [99; 16] } else { array.shared.members.uuid(0) };
             array.executors[0].spawn(Rc::clone(&array).join(0, uuid));
+            Some(array)
+        }
+        State::Growing => {
+            workload::start(&array, 12);
+            array.run(random.below(200));
+            array.executors[0].spawn(Rc::clone(&array).grow());
             Some(array)
         }
         State::Stopped => {

@@ -30,6 +30,8 @@ pub(super) enum State {
     Joining,
     /// A member was away, and comes back.
     Returning,
+    /// Members are added.
+    Growing,
     /// Nearly full: segments are moved and reset while clients write.
     Reclaiming,
 }
@@ -56,6 +58,8 @@ const STATES: [State; 9] = [
 pub(super) struct Scenario {
     pub(super) level: Level,
     pub(super) members: usize,
+    /// Drives that are added to them.
+    pub(super) added: usize,
     pub(super) access: ZoneAccess,
     pub(super) carrier: Carrier,
     /// The logical block of the drives.
@@ -100,7 +104,7 @@ impl Scenario {
                         Some(nearly_full) => return nearly_full,
                         None => continue,
                     },
-                    _ => return scenario.with_room(),
+                    _ => return scenario.with_room().with_more_members(),
                 }
             }
         }
@@ -145,6 +149,7 @@ impl Scenario {
         let mut scenario = Scenario {
             level,
             members,
+            added: 0,
             access,
             carrier: if oob { Carrier::Oob } else { Carrier::Inband },
             unit: if oob { 4096 } else { random.pick(&[512, 4096]) },
@@ -245,6 +250,21 @@ impl Scenario {
         }
     }
 
+    /// Of arrays that no member is taken from a quarter grows, mirrors by two drives. Not drawn, as the map's limits.
+    fn with_more_members(mut self) -> Scenario {
+        let mix = u64::from(self.zones) * 11 + self.requests * 5 + self.logical_blocks * 3 + self.clients;
+        let takes = matches!(self.state, State::Serving | State::Stopped | State::Crashed);
+        if !takes || self.hard_faults().next().is_some() || !mix.is_multiple_of(4) {
+            return self;
+        }
+        let added = if self.level == Level::Raid10 { 2 } else { 1 };
+        let (config, width) = (self.config(), (self.members + added) as u8);
+        if [Class::Small, Class::Large].iter().all(|class| is_possible(&config, *class, width)) {
+            (self.added, self.state) = (added, State::Growing);
+        }
+        self
+    }
+
     /// Blocks that the map of so many blocks takes in the log: a checkpoint's, and the next one's beside it. Of groups as large as a
     /// block has room for, it is less than the hundredth part.
     fn map_blocks(&self, logical_blocks: u64) -> u64 {
@@ -313,6 +333,11 @@ impl Scenario {
         self.faults.iter().filter(|(_, _, fault)| fault.is_hard()).map(|(member, ..)| *member)
     }
 
+    /// Members that the array may have, as the map has columns.
+    pub(super) fn slots(&self) -> usize {
+        2 * self.members
+    }
+
     pub(super) fn zoned(&self) -> ZonedInfo {
         ZonedInfo {
             access: self.access,
@@ -329,7 +354,9 @@ impl Scenario {
     pub(super) fn config(&self) -> LogConfig {
         LogConfig {
             set_uuid: [7; 16],
-            devices: (1..=self.members as u8).map(|member| [member; 16]).collect(),
+            devices: (0..self.slots())
+                .map(|slot| if slot < self.members { [slot as u8 + 1; 16] } else { [0; 16] })
+                .collect(),
             level: self.level,
             access: match self.access {
                 ZoneAccess::Append => Access::Append,
@@ -348,7 +375,7 @@ impl Scenario {
                 .with_groups_of(self.map_entries),
             logical_blocks: self.logical_blocks,
             fill_wait: self.fill_wait,
-            zone_limits: vec![self.open_max; self.members],
+            zone_limits: vec![self.open_max; self.slots()],
             record_bytes_max: 16 << 12,
             map_limits: self.map_limits,
             reclaim: self.reclaim,

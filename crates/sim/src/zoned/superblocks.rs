@@ -18,6 +18,8 @@ pub(super) struct Superblock {
     pub(super) states: Vec<MemberState>,
     /// The identity of the member in each slot.
     pub(super) devices: Vec<[u8; 16]>,
+    /// Members were added, and older segments are narrower.
+    pub(super) growing: bool,
 }
 
 /// The superblock that speaks.

@@ -1,4 +1,4 @@
-//! `grow`: an array that is not served gets a bitmap, or loses the one it has. What is written, and in which order, is the engine's
+//! `grow`: a served array gets more members, or an array that is not served gets a bitmap, or loses the one it has. What is written, and in which order, is the engine's
 //! decision; everything is looked at before the first byte is written.
 
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::assemble;
 use super::create::bitmap::checked_chunk;
+use super::members;
 use super::output::Output;
 use crate::arguments::{Choice, GrowArguments, NewBitmap};
 use crate::bytes;
@@ -43,11 +44,14 @@ struct AnswerBitmap {
     bits: u64,
 }
 
-/// Gives the array that the members make a bitmap, or takes it away.
+/// Adds members to a served array, or gives the array that the members make a bitmap, or takes it away.
 ///
 /// # Errors
 /// Why it stays as it is: nothing was written then. Or the system failed at a member.
 pub fn run(arguments: &GrowArguments, output: Output) -> Result<(), Failure> {
+    if !arguments.add.is_empty() {
+        return members::grow(arguments, output);
+    }
     remote::set(&arguments.remote)?;
     let change = change(arguments)?;
     let choice = choice(arguments);
@@ -76,9 +80,9 @@ pub fn run(arguments: &GrowArguments, output: Output) -> Result<(), Failure> {
 
 fn change(arguments: &GrowArguments) -> Result<BitmapChange, Failure> {
     match (arguments.bitmap, arguments.bitmap_chunk) {
-        (NewBitmap::Internal, chunk) => Ok(BitmapChange::Add(chunk.map(checked_chunk).transpose()?)),
-        (NewBitmap::None, None) => Ok(BitmapChange::Remove),
-        (NewBitmap::None, Some(_)) => {
+        (Some(NewBitmap::Internal), chunk) => Ok(BitmapChange::Add(chunk.map(checked_chunk).transpose()?)),
+        (Some(NewBitmap::None) | None, None) => Ok(BitmapChange::Remove),
+        (Some(NewBitmap::None) | None, Some(_)) => {
             Err(Failure::new(ExitKind::Usage, "--bitmap-chunk wants --bitmap internal"))
         }
     }

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::output::Output;
 use super::status::{ask, call};
 use crate::arguments::{
-    AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
-    StopArguments, member_path,
+    AddArguments, GrowArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments,
+    SetArguments, StopArguments, member_path,
 };
 use crate::bytes;
 use crate::control::connect;
@@ -100,6 +100,45 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
         }
         if !stays.is_empty() {
             text += &words::clearing::stays(&path, &stays);
+        }
+        text
+    })
+}
+
+/// What became of the devices by which an array grew.
+#[derive(Deserialize)]
+struct Grown {
+    raid_devices: u32,
+    cleared: Vec<Added>,
+}
+
+/// Grows a served array by members.
+///
+/// # Errors
+/// No such array, or why it does not grow.
+pub fn grow(arguments: &GrowArguments, output: Output) -> Result<(), Failure> {
+    let problems: Vec<Problem> = arguments.add.iter().filter_map(|path| look(path).err()).collect();
+    if !problems.is_empty() {
+        return Err(Failure::from_problems("the array does not grow", problems));
+    }
+    let paths: Vec<String> = arguments.add.iter().map(|path| path.display().to_string()).collect();
+    let named: Vec<String> = paths.iter().map(|path| named(path)).collect();
+    let params = json!({ "paths": named, "raid_devices": arguments.raid_devices, "force": arguments.force });
+    let Grown { raid_devices, cleared } = connect(arguments.served.which())?.ask("grow", params)?;
+    let answer = json!({ "done": "grown", "members": paths, "raid_devices": raid_devices });
+    output.print(&answer, |_| {
+        let all: Vec<_> = paths.iter().map(|path| plain(path)).collect();
+        let mut text = format!(
+            "{}: the array has {raid_devices} members now, and rewrites what was written before; twill status says how far it is\n",
+            all.join(", ")
+        );
+        for (path, Added { erased, stays }) in all.iter().zip(&cleared) {
+            if !erased.is_empty() {
+                text += &format!("{path} is no longer {}\n", erased.join(" or "));
+            }
+            if !stays.is_empty() {
+                text += &words::clearing::stays(path, stays);
+            }
         }
         text
     })

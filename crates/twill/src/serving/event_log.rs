@@ -179,6 +179,8 @@ fn say(logged: &LoggedEvent) {
         | Event::ResyncFinished {}
         | Event::ScrubStarted { .. }
         | Event::ScrubFinished { .. }
+        | Event::GrowthStarted { .. }
+        | Event::GrowthFinished { .. }
         | Event::MemberRemoved { .. } => tracing::info!("{words}"),
         _ => tracing::warn!("{words}"),
     }

@@ -11,6 +11,7 @@ use super::speed::NewLimits;
 use super::take_back::{Tried, take_back};
 use super::zoned::ManagedZones;
 use super::{acts, add, doubt, re_add, replace, scrub};
+use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::probe::clearing::Clearing;
 use crate::status::DoubtRange;
@@ -80,6 +81,21 @@ impl ServedArray {
         match self {
             ServedArray::InPlace(array) => add::add(array, path, force),
             ServedArray::Zoned(array) => array.add(path, force),
+        }
+    }
+
+    /// Grows by devices. Where these held something, `force` gives it up; what was erased of each, and what stays.
+    ///
+    /// # Errors
+    /// Why it does not grow.
+    pub fn grow(&self, paths: &[PathBuf], force: bool) -> Result<Vec<Clearing>, Failure> {
+        match self {
+            ServedArray::InPlace(_) => {
+                let message = "an array on md's format does not grow by members here";
+                Err(Failure::new(ExitKind::Unsupported, message)
+                    .help("stop it and grow it with mdadm --grow; twill add takes a spare"))
+            }
+            ServedArray::Zoned(array) => array.grow(paths, force),
         }
     }
 

@@ -54,14 +54,8 @@ fn event_words(event: &Event) -> String {
         | Event::ReplacementFinished { .. }
         | Event::ReplacementFailed { .. } => replacement_words(event),
         Event::RecoveryFinished { member } => format!("member {member} is rebuilt and in sync"),
-        Event::ResyncStarted { from_bytes } => {
-            format!("resync started, from {}", bytes::human(*from_bytes))
-        }
-        Event::ResyncFinished {} => "resync finished".into(),
-        Event::RebuildStopped { reason } => {
-            format!(
-                "resync or recovery stopped, and is retried when members change, or after 30 seconds and more: {reason}"
-            )
+        Event::ResyncStarted { .. } | Event::ResyncFinished {} | Event::RebuildStopped { .. } => {
+            resync_words(event)
         }
         Event::StripeSuspect { stripe, reason } => {
             format!(
@@ -99,7 +93,9 @@ fn event_words(event: &Event) -> String {
             "the former host's writes were on record at the members' targets: parity was made anew for {}, and no resync is due",
             counted(*stripes, "stripe")
         ),
-        Event::SegmentsChanged { columns, left_out } => segments_words(*columns, *left_out),
+        Event::SegmentsChanged { .. } | Event::GrowthStarted { .. } | Event::GrowthFinished { .. } => {
+            segments_words(event)
+        }
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }
@@ -128,16 +124,43 @@ fn block_words(event: &Event) -> String {
     }
 }
 
-fn segments_words(columns: u32, left_out: u32) -> String {
-    let members = counted(columns, "member");
-    if left_out == 0 {
-        return format!("new segments are over {members}, and as redundant as the level says");
+fn resync_words(event: &Event) -> String {
+    match event {
+        Event::ResyncStarted { from_bytes } => {
+            format!("resync started, from {}", bytes::human(*from_bytes))
+        }
+        Event::ResyncFinished {} => "resync finished".into(),
+        Event::RebuildStopped { reason } => {
+            format!(
+                "resync or recovery stopped, and is retried when members change, or after 30 seconds and more: {reason}"
+            )
+        }
+        _ => unreachable!("an event of a resync"),
     }
-    format!(
-        "new segments are over {members}, and {} missing: the array is too full for narrower segments, so what is written is \
-         less redundant; bring the missing members back",
-        counted_as(u64::from(left_out), "column is", "columns are")
-    )
+}
+
+fn segments_words(event: &Event) -> String {
+    match event {
+        Event::SegmentsChanged { columns, left_out: 0 } => {
+            let members = counted(*columns, "member");
+            format!("new segments are over {members}, and as redundant as the level says")
+        }
+        Event::SegmentsChanged { columns, left_out } => format!(
+            "new segments are over {}, and {} missing: the array is too full for narrower segments, so what is written is \
+             less redundant; bring the missing members back",
+            counted(*columns, "member"),
+            counted_as(u64::from(*left_out), "column is", "columns are")
+        ),
+        Event::GrowthStarted { from, to } => format!(
+            "the array has {} now, {} more: segments are rewritten over all of them",
+            counted(*to, "member"),
+            to.saturating_sub(*from)
+        ),
+        Event::GrowthFinished { size_bytes } => {
+            format!("the array has grown: it is {} from the next start on", bytes::human(*size_bytes))
+        }
+        _ => unreachable!("an event of segments"),
+    }
 }
 
 fn redo_words(event: &Event) -> String {

@@ -110,6 +110,9 @@ pub fn zones(zoned: &ZonedStatus) -> String {
         reads_verified,
         columns_left_out,
         degraded_segments,
+        narrow_segments,
+        growing,
+        next_size_bytes,
         ..
     } = zoned;
     let less = match columns_left_out {
@@ -120,9 +123,17 @@ pub fn zones(zoned: &ZonedStatus) -> String {
         0 => less,
         degraded => format!(", {} without a member's column{less}", counted(*degraded, "segment")),
     };
+    let grows = match (growing, next_size_bytes) {
+        (true, _) if *narrow_segments > 0 => {
+            format!(", growing: {} to be rewritten", counted(*narrow_segments, "segment"))
+        }
+        (true, _) => ", growing".to_owned(),
+        (false, Some(size)) => format!(", {} from the next start on", bytes::human(*size)),
+        (false, None) => String::new(),
+    };
     let verified = if *reads_verified { "" } else { ", reads are not verified" };
     format!(
-        "{free_zones} of {zones} free, {open_zones} open, {} with {} live{less}{verified}",
+        "{free_zones} of {zones} free, {open_zones} open, {} with {} live{less}{grows}{verified}",
         counted(*segments, "segment"),
         bytes::human(*live_bytes)
     )

@@ -42,4 +42,5 @@ mod waiting;
 mod world;
 mod zoned;
 mod zoned_examine;
+mod zoned_grow;
 mod zoned_starts;

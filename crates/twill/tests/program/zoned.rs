@@ -10,16 +10,16 @@ use serde_json::Value;
 use crate::nbd::{Client, FUA, WRITE};
 use crate::world::{Server, World};
 
-const MEMBER_BYTES: u64 = 24 << 20;
+pub const MEMBER_BYTES: u64 = 24 << 20;
 const BLOCK: u64 = 4096;
 const TRIM: u16 = 4;
 const WRITE_ZEROES: u16 = 6;
 
-fn members(world: &World, count: usize) -> Vec<String> {
+pub fn members(world: &World, count: usize) -> Vec<String> {
     (0..count).map(|i| world.member(&format!("m{i}"), MEMBER_BYTES)).collect()
 }
 
-fn create(world: &World, level: &str, members: &[String]) -> Value {
+pub fn create(world: &World, level: &str, members: &[String]) -> Value {
     let arguments = [
         "create",
         "--json",

@@ -36,6 +36,7 @@ fn superblock(access: Access) -> Superblock {
         served: Some(EPOCH),
         ctime_s: 1_800_000_000,
         utime_s: 1_800_000_001,
+        growing: false,
         ro_compat: 0,
         compat: 0,
         plan: ArrayPlan {

@@ -305,7 +305,7 @@ fn standing(speaker: &Superblock, own: &Superblock, slots: &[Option<usize>]) -> 
     if slots[slot].is_some() {
         return Standing::Copy;
     }
-    if own.zones != speaker.zones || own.plan != speaker.plan {
+    if own.zones != speaker.zones || !own.plan.is_akin_to(&speaker.plan) {
         return Standing::OtherZones;
     }
     if ran_apart(speaker, own, row) {

@@ -7,15 +7,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layout::units::Slot;
-use layout::zoned::{EPOCHS_MAX, Epoch, MemberState as Row, Superblock};
+use layout::zoned::{ArrayPlan, EPOCHS_MAX, Epoch, Member, MemberState as Row, Superblock};
 
 use super::assemble::Newest;
-use super::plan::NUMBERS_PER_START;
+use super::plan::{NUMBERS_PER_START, grown, widened};
 use super::superblock_log::MemberLog;
 use crate::buffer::Pool;
 use crate::device::DeviceError;
 use crate::events::Event;
 use crate::executor::join_all;
+use crate::limits::BLOCK_BYTES;
 use crate::log::shared::LogShared;
 use crate::members::{Failing, MemberState};
 use crate::zone_device::ZoneDevice;
@@ -82,6 +83,9 @@ pub struct Keeper<D> {
     /// What the superblocks of all members have in common.
     superblock: Superblock,
     members: Vec<Option<Kept<D>>>,
+    /// The plan before members are added, and whether it was growing then: until segments have columns of these they may be left
+    /// out again.
+    before: (ArrayPlan, bool),
     arrivals: Arrivals<D>,
     pool: Arc<Pool>,
     clock: Rc<dyn Fn() -> u64>,
@@ -98,7 +102,8 @@ impl<D: ZoneDevice> Keeper<D> {
     ) -> Self {
         let segments_below = newest.segments_below;
         let superblock = Superblock { sequence: newest.sequence, segments_below, ..speaker.clone() };
-        Keeper { superblock, members, arrivals: Rc::default(), pool: Arc::clone(pool), clock }
+        let before = (superblock.plan.clone(), superblock.growing);
+        Keeper { superblock, members, before, arrivals: Rc::default(), pool: Arc::clone(pool), clock }
     }
 
     /// The numbers of segments that the next epoch may use.
@@ -117,7 +122,7 @@ impl<D: ZoneDevice> Keeper<D> {
         superblock.epochs.truncate(EPOCHS_MAX);
         superblock.segments_below = numbers.end;
         superblock.clean = false;
-        self.write().await
+        self.write(&|_| true).await
     }
 
     /// Where members that join are put, before they take part.
@@ -139,8 +144,9 @@ impl<D: ZoneDevice> Keeper<D> {
             if phase == Phase::Abandoned {
                 return shared.members.metadata_lost();
             }
-            self.welcome();
+            let added = self.welcome();
             let states = shared.members.shown();
+            self.resize(&shared, states.len());
             for (slot, state) in states.iter().enumerate() {
                 if !matches!(state, MemberState::InSync | MemberState::Recovering) {
                     self.members[slot] = None; // it is stale from here on
@@ -150,7 +156,12 @@ impl<D: ZoneDevice> Keeper<D> {
             self.superblock.segments_below = numbers;
             self.superblock.checkpoint = shared.checkpoints.said();
             self.tell(phase, &states);
-            let failed = self.write().await;
+            // Members that are added have their superblocks first: else a crash could leave an array that lists members which do
+            // not know of it, and a RAID-0 would not start.
+            let mut failed = self.write(&|slot| added.contains(&slot) && slot < states.len()).await;
+            if failed.is_empty() {
+                failed = self.write(&|_| true).await;
+            }
             *said.superblock.borrow_mut() = self.superblock.clone();
             if failed.is_empty() {
                 shared.table.numbers_are_reserved(numbers);
@@ -168,15 +179,54 @@ impl<D: ZoneDevice> Keeper<D> {
         }
     }
 
-    /// Lists the members that join, each in the place of the former one of its slot.
-    fn welcome(&mut self) {
+    /// Lists the members that join, each in the place of the former one of its slot, or as one more. Returns the slots of these.
+    fn welcome(&mut self) -> Vec<usize> {
+        let mut added = Vec::new();
         for Arrival { slot, uuid, kept } in self.arrivals.take() {
-            let is_own = |row: &&mut layout::zoned::Member| row.slot.map(usize::from) == Some(slot);
-            let row = self.superblock.members.iter_mut().find(is_own).expect("a row for each slot");
-            if row.device_uuid != uuid {
-                (row.device_uuid, row.retired_zones, row.epoch) = (uuid, 0, None);
+            let is_own = |row: &&mut Member| row.slot.map(usize::from) == Some(slot);
+            match self.superblock.members.iter_mut().find(is_own) {
+                Some(row) if row.device_uuid != uuid => {
+                    (row.device_uuid, row.retired_zones, row.epoch) = (uuid, 0, None);
+                }
+                Some(_) => {}
+                None => {
+                    added.push(slot);
+                    self.superblock.members.push(Member {
+                        device_uuid: uuid,
+                        state: Row::InSync,
+                        slot: u16::try_from(slot).ok(),
+                        retired_zones: 0,
+                        events: self.superblock.sequence + 1,
+                        epoch: None,
+                    });
+                    self.members.resize_with(self.members.len().max(slot + 1), || None);
+                }
             }
             self.members[slot] = Some(kept);
+        }
+        added
+    }
+
+    /// The superblocks list so many members: more than before when some are added, and as many as before when one of these
+    /// failed. Once every segment is over all of them the array gets its size.
+    fn resize(&mut self, shared: &LogShared, listed: usize) {
+        let width = shared.members.width();
+        let superblock = &mut self.superblock;
+        if listed == width && usize::from(superblock.plan.columns.width()) > width {
+            (superblock.plan, superblock.growing) = self.before.clone();
+            superblock.members.retain(|row| row.slot.is_none_or(|slot| usize::from(slot) < width));
+            self.members.truncate(width);
+        }
+        if listed > usize::from(superblock.plan.columns.width()) {
+            self.before = (superblock.plan.clone(), superblock.growing);
+            superblock.plan = widened(superblock, listed).expect("asked before the devices came");
+            superblock.growing = true;
+        }
+        if superblock.growing && listed == width && !shared.members.is_growing() {
+            superblock.plan = grown(superblock).expect("checked when members were added");
+            superblock.growing = false;
+            let size_bytes = superblock.plan.logical_blocks * BLOCK_BYTES as u64;
+            shared.members.report(Event::GrowthFinished { size_bytes });
         }
     }
 
@@ -203,17 +253,20 @@ impl<D: ZoneDevice> Keeper<D> {
         }
     }
 
-    /// Writes the next superblock of every member that is there. Returns those that could not be written.
-    async fn write(&mut self) -> Vec<(usize, DeviceError)> {
+    /// Writes the next superblock of every member that is there and `wanted`. Returns those that could not be written.
+    async fn write(&mut self, wanted: &dyn Fn(usize) -> bool) -> Vec<(usize, DeviceError)> {
+        if !(0..self.members.len()).any(|slot| wanted(slot) && self.members[slot].is_some()) {
+            return Vec::new();
+        }
         self.superblock.sequence += 1;
         self.superblock.utime_s = (self.clock)();
         let device_of = |slot: usize, of: &Superblock| {
-            let is_own = |row: &&layout::zoned::Member| row.slot.map(usize::from) == Some(slot);
+            let is_own = |row: &&Member| row.slot.map(usize::from) == Some(slot);
             of.members.iter().find(is_own).map(|row| row.device_uuid)
         };
         let mut slots = Vec::new();
         let mut writing = Vec::new();
-        for (slot, member) in self.members.iter_mut().enumerate() {
+        for (slot, member) in self.members.iter_mut().enumerate().filter(|(slot, _)| wanted(*slot)) {
             let (Some(Kept { device, log }), Some(device_uuid)) = (member, device_of(slot, &self.superblock))
             else {
                 continue;

@@ -6,6 +6,8 @@ pub mod assemble;
 mod assemble_tests;
 pub mod check;
 pub mod fit;
+#[cfg(all(test, not(feature = "model")))]
+mod grow_tests;
 pub mod keeper;
 pub mod plan;
 pub mod running;

@@ -1,8 +1,8 @@
 //! What is chosen when a zoned array is created, and what a start takes from there: arithmetic over the members' zones.
 
 use layout::zoned::{
-    Access, ArrayPlan, Carrier, Class, Columns, Epoch, GROUP_BLOCKS_MAX, MapEntryBytes, MapShape, Member,
-    MemberState, MemberZones, OOB_BYTES, Superblock,
+    Access, ArrayPlan, Carrier, Class, Columns, Epoch, GROUP_BLOCKS_MAX, MEMBERS_MAX, MapEntryBytes,
+    MapShape, Member, MemberState, MemberZones, OOB_BYTES, Superblock,
 };
 
 use crate::limits::BLOCK_BYTES;
@@ -130,9 +130,26 @@ pub enum PlanRefusal {
         /// What it takes.
         most: u32,
     },
+    /// The map has too few columns.
+    #[error(
+        "the map of the array names places over {most} members at most, twice what it was created with; one with 4-byte entries \
+         does not grow"
+    )]
+    TooManyMembers {
+        /// Most members.
+        most: usize,
+    },
+    /// Mirrors grow by pairs.
+    #[error("mirrors have an even number of members, at most 64: add two at once")]
+    NoPair,
     /// The chosen sizes do not fit each other or a zone.
     #[error("{0}")]
     Shape(String),
+}
+
+/// Slots that an array has, and may grow to: as many as its map has columns.
+fn member_slots(plan: &ArrayPlan) -> usize {
+    usize::from(plan.map_columns.max(plan.columns.width())).min(MEMBERS_MAX)
 }
 
 /// Plans an array over `devices`, one for each column.
@@ -164,21 +181,15 @@ pub fn plan(wanted: &Wanted, devices: &[DeviceZones]) -> Result<(ArrayPlan, Memb
         map_columns: width.saturating_mul(2),
     };
     let config = config_of(&plan, &zones, [0; 16], vec![[0; 16]; width.into()])?;
-    let data = u64::from(wanted.columns.data());
-    let mut segment_blocks = u64::MAX;
-    for class in [Class::Small, Class::Large] {
-        let shape = config.shape(class, width).map_err(|fault| PlanRefusal::Shape(fault.to_string()))?;
-        segment_blocks = segment_blocks.min(u64::from(shape.rows()) * data);
-    }
     let slots = config.slots();
-    let kept = RESERVED_SEGMENTS as u32 + wanted.open.total() + kept_free(slots);
+    let kept = kept_segments(&config);
     if slots <= kept {
         let least = SUPERBLOCK_ZONES + kept + 1;
         let shortest = devices.iter().min_by_key(|device| device.zoned.zones).expect("columns");
         let (name, zones) = (shortest.name.clone(), shortest.zoned.zones);
         return Err(PlanRefusal::TooFewZones { name, zones, least });
     }
-    let room = u64::from(slots - kept) * segment_blocks;
+    let room = room(&config, wanted.columns)?;
     plan.logical_blocks = (room * 100 / (100 + u64::from(wanted.reserve_percent))).max(1);
     plan.reserve_blocks = room - plan.logical_blocks;
     if slots > config.map.slots_max() {
@@ -189,6 +200,65 @@ pub fn plan(wanted: &Wanted, devices: &[DeviceZones]) -> Result<(ArrayPlan, Memb
         return Err(PlanRefusal::Shape(what));
     }
     Ok((plan, zones))
+}
+
+/// Segments that no client's data is counted on: in reserve, open, and those that reclaim keeps free.
+fn kept_segments(config: &LogConfig) -> u32 {
+    RESERVED_SEGMENTS as u32 + config.open.total() + kept_free(config.slots())
+}
+
+/// Data blocks that segments over `columns` have room for, but for those that are kept.
+fn room(config: &LogConfig, columns: Columns) -> Result<u64, PlanRefusal> {
+    let mut segment_blocks = u64::MAX;
+    for class in [Class::Small, Class::Large] {
+        let shape = config.shape(class, columns.width());
+        let rows = shape.map_err(|fault| PlanRefusal::Shape(fault.to_string()))?.rows();
+        segment_blocks = segment_blocks.min(u64::from(rows) * u64::from(columns.data()));
+    }
+    Ok(u64::from(config.slots().saturating_sub(kept_segments(config))) * segment_blocks)
+}
+
+/// The plan of an array whose superblock lists `width` members, more than it had: its size is what it was until every segment is
+/// over all of them ([`grown`]).
+///
+/// # Errors
+/// Why it cannot have so many.
+pub fn widened(superblock: &Superblock, width: usize) -> Result<ArrayPlan, PlanRefusal> {
+    let plan = &superblock.plan;
+    let level = plan.columns.level();
+    let slots = member_slots(plan);
+    if width > slots {
+        return Err(PlanRefusal::TooManyMembers { most: slots });
+    }
+    let columns = u8::try_from(width).ok().and_then(|width| Columns::new(level, width));
+    let Some(columns) = columns else { return Err(PlanRefusal::NoPair) };
+    let record = |blocks: u16| {
+        let whole = plan.carrier.whole_record(blocks.into(), columns.data());
+        let whole = whole.and_then(|whole| u16::try_from(whole).ok());
+        whole.ok_or_else(|| {
+            PlanRefusal::Shape(format!(
+                "a record of {blocks} blocks has no room for a row beside its descriptor over {width} members"
+            ))
+        })
+    };
+    let (small_blocks, large_blocks) = (record(plan.small_blocks)?, record(plan.large_blocks)?);
+    let plan = ArrayPlan { columns, small_blocks, large_blocks, ..plan.clone() };
+    room(&config_of(&plan, &superblock.zones, superblock.set_uuid, vec![[0; 16]; width])?, columns)?;
+    Ok(plan)
+}
+
+/// The plan of an array of which every segment is over all members: of the room that there is now, clients get the part that they
+/// had before.
+///
+/// # Errors
+/// The superblock's sizes do not fit each other.
+pub fn grown(superblock: &Superblock) -> Result<ArrayPlan, PlanRefusal> {
+    let plan = &superblock.plan;
+    let room = room(&config(superblock)?, plan.columns)?;
+    let (logical, all) = (plan.logical_blocks, plan.logical_blocks + plan.reserve_blocks);
+    let part = u128::from(room) * u128::from(logical) / u128::from(all);
+    let logical_blocks = u64::try_from(part).unwrap_or(u64::MAX).max(logical);
+    Ok(ArrayPlan { logical_blocks, reserve_blocks: room.saturating_sub(logical_blocks), ..plan.clone() })
 }
 
 fn member_zones(devices: &[DeviceZones]) -> Result<MemberZones, PlanRefusal> {
@@ -322,7 +392,7 @@ pub fn check_shards(shards: usize, config: &LogConfig) -> Result<(), LimitTooLow
 /// # Errors
 /// The superblock's sizes do not fit each other.
 pub fn config(superblock: &Superblock) -> Result<LogConfig, PlanRefusal> {
-    let mut devices = vec![[0; 16]; superblock.plan.columns.width().into()];
+    let mut devices = vec![[0; 16]; member_slots(&superblock.plan)];
     for member in &superblock.members {
         if let Some(device) = member.slot.and_then(|slot| devices.get_mut(usize::from(slot))) {
             *device = member.device_uuid;
@@ -411,6 +481,7 @@ impl NewZonedArray {
             served: None,
             ctime_s: self.now_unix_s,
             utime_s: self.now_unix_s,
+            growing: false,
             ro_compat: 0,
             compat: 0,
             plan: self.plan.clone(),

@@ -8,6 +8,7 @@ use super::assemble::slot_of_returning;
 use super::check::check;
 use super::fit::{OtherZones, check_zones};
 use super::keeper::{Arrival, Arrivals, Kept, Phase, Said};
+use super::plan::{PlanRefusal, widened};
 use super::superblock_log::{MemberLog, empty_log};
 use crate::array::scrub::{self, Phase as ScrubPhase, Refused, ScrubRequest, ScrubState};
 use crate::device::DeviceError;
@@ -57,6 +58,18 @@ pub enum NotJoined {
         /// Bytes.
         bytes: u32,
     },
+    /// A member is out of use, or behind.
+    #[error("a member is missing or still being made whole")]
+    NotWhole,
+    /// Members were added before, and not every segment is over them yet.
+    #[error("the array is growing already")]
+    Growing,
+    /// The array cannot have so many members.
+    #[error(transparent)]
+    Plan(#[from] PlanRefusal),
+    /// A device failed before it was a member.
+    #[error("a device failed before it was a member; the array is as it was")]
+    NotAdded,
     /// It failed.
     #[error("{0}")]
     Device(#[from] DeviceError),
@@ -75,8 +88,8 @@ pub struct Running<D> {
     arrivals: Arrivals<D>,
     /// A device is on its way into a slot.
     is_joining: Cell<bool>,
-    /// It has the slot, and does not take part yet.
-    coming: RefCell<Option<Arrival<D>>>,
+    /// Those that have their slots, and do not take part yet.
+    coming: RefCell<Vec<Arrival<D>>>,
     report: RecoveryReport,
     scrub: Rc<RefCell<Option<ScrubState>>>,
     is_checking: Rc<Cell<bool>>,
@@ -91,7 +104,7 @@ impl<D: ZoneDevice> Running<D> {
     ) -> Self {
         let is_joining = Cell::new(false);
         let (scrub, is_checking) = (Rc::default(), Rc::default());
-        Running { port, said, arrivals, is_joining, coming: RefCell::new(None), report, scrub, is_checking }
+        Running { port, said, arrivals, is_joining, coming: RefCell::default(), report, scrub, is_checking }
     }
 
     /// What all shards share.
@@ -154,7 +167,28 @@ impl<D: ZoneDevice> Running<D> {
         Ok(slot)
     }
 
-    /// Puts a device into the slot that [`Running::may_join`] reserved, after every shard has let go of the former one. A new
+    /// Reserves slots for `count` devices, by which the array grows, one after the other from the first that is returned. One
+    /// change of members at a time, until [`Running::grow`] or [`Running::give_up`].
+    ///
+    /// # Errors
+    /// Why it does not grow by so many. Nothing was changed.
+    pub fn may_grow(&self, count: usize) -> Result<usize, NotJoined> {
+        let members = &self.shared().members;
+        let width = members.width();
+        widened(&self.said.superblock(), width + count)?;
+        if !members.are_all_in_sync() || !members.behind().is_empty() {
+            return Err(NotJoined::NotWhole);
+        }
+        if members.is_growing() {
+            return Err(NotJoined::Growing);
+        }
+        if self.is_joining.replace(true) {
+            return Err(NotJoined::Another);
+        }
+        Ok(width)
+    }
+
+    /// Puts a device into a slot that [`Running::may_join`] or [`Running::may_grow`] reserved, after every shard has let go of the former one. A new
     /// one gets an empty superblock log. Returns how many columns of a member that was away count as they are.
     ///
     /// # Errors
@@ -178,7 +212,7 @@ impl<D: ZoneDevice> Running<D> {
         };
         let adopted = exchange(&self.port, &joining).await?;
         let Joining { slot, uuid, device } = joining;
-        *self.coming.borrow_mut() = Some(Arrival { slot, uuid, kept: Kept { device, log } });
+        self.coming.borrow_mut().push(Arrival { slot, uuid, kept: Kept { device, log } });
         Ok(adopted)
     }
 
@@ -191,7 +225,7 @@ impl<D: ZoneDevice> Running<D> {
     /// # Panics
     /// If no device has got a slot.
     pub async fn join(&self) -> Result<(), VolumeError> {
-        let arrival = self.coming.take().expect("a device that has a slot");
+        let arrival = self.coming.take().pop().expect("a device that has a slot");
         let (shared, slot) = (self.shared(), arrival.slot);
         self.arrivals.borrow_mut().push(arrival);
         shared.members.join(slot);
@@ -201,8 +235,29 @@ impl<D: ZoneDevice> Running<D> {
         Ok(settled?)
     }
 
-    /// The device that was to come does not.
+    /// The array has the devices that came to the slots of [`Running::may_grow`], which every shard has: superblocks list them,
+    /// durably, and then new segments are over all members. Reclaim rewrites the others; the size follows when it is done.
+    ///
+    /// # Errors
+    /// The superblocks cannot be written, or one of the devices failed: the array is as it was.
+    pub async fn grow(&self) -> Result<(), NotJoined> {
+        let (shared, coming) = (self.shared(), self.coming.take());
+        let width = shared.members.width() + coming.len();
+        self.arrivals.borrow_mut().extend(coming);
+        shared.members.list(width);
+        let settled = shared.members.settled().await;
+        self.is_joining.set(false);
+        settled.map_err(VolumeError::from)?;
+        if !shared.members.widen(width) {
+            return Err(NotJoined::NotAdded);
+        }
+        shared.space.want();
+        Ok(())
+    }
+
+    /// The devices that were to come do not.
     pub fn give_up(&self) {
+        self.coming.take();
         self.is_joining.set(false);
     }
 

@@ -181,6 +181,7 @@ impl<D: ZoneDevice> Opened<D> {
                 config,
                 devices: devices.to_vec(),
                 states: states.to_vec(),
+                growing: assembly.speaker.growing,
                 epoch,
                 numbers: numbers.clone(),
                 checkpoint: assembly.speaker.checkpoint,

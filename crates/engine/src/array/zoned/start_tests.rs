@@ -29,7 +29,7 @@ use crate::log::world::{Array, Shape, World};
 use crate::zone_device::memory::MemoryZones;
 use crate::zone_device::{ZoneChange, ZoneDevice};
 
-const OURS: [u8; 16] = [7; 16];
+pub(super) const OURS: [u8; 16] = [7; 16];
 const THEIRS: [u8; 16] = [8; 16];
 
 fn shapes() -> impl Iterator<Item = Shape> {
@@ -41,21 +41,25 @@ fn losses(shape: Shape) -> usize {
 }
 
 /// An array that was started, before its shards serve it: nothing is moved yet.
-struct Managed {
+pub(super) struct Managed {
     executor: Executor,
     running: Rc<Running<MemoryZones>>,
     devices: Vec<Option<Rc<MemoryZones>>>,
 }
 
 /// Runs until nothing is left to do.
-fn run<T: 'static>(world: &World, executor: &Executor, future: impl Future<Output = T> + 'static) -> T {
+pub(super) fn run<T: 'static>(
+    world: &World,
+    executor: &Executor,
+    future: impl Future<Output = T> + 'static,
+) -> T {
     let handle = executor.spawn_with_result(future);
     world.run(executor);
     handle.try_take().expect("it ends")
 }
 
 /// Writes the first superblocks of an array over these drives.
-fn create(world: &World, set_uuid: [u8; 16]) {
+pub(super) fn create(world: &World, set_uuid: [u8; 16]) {
     let zones = |device: &MemoryZones| DeviceZones {
         name: "a drive".to_owned(),
         logical_block_bytes: 4096,
@@ -84,7 +88,7 @@ fn create(world: &World, set_uuid: [u8; 16]) {
 }
 
 /// The superblock that a drive's write pointers lead to.
-fn superblock(world: &World, device: &MemoryZones) -> Option<Superblock> {
+pub(super) fn superblock(world: &World, device: &MemoryZones) -> Option<Superblock> {
     let device = device.clone();
     let read = async move { MemberLog::read(&device, &Pool::new(1 << 20)).await };
     let read = run(world, &Executor::new(Box::new(|| {})), read).expect("readable");
@@ -93,14 +97,19 @@ fn superblock(world: &World, device: &MemoryZones) -> Option<Superblock> {
 
 /// Why there is no start.
 #[derive(Debug)]
-enum Refused {
+pub(super) enum Refused {
     Assembly(ZonedRefusal),
     Start(StartError),
 }
 
 /// Starts the array with this identity from drives in any order, and serves it.
-fn start(world: &World, drives: &[&MemoryZones], set_uuid: [u8; 16]) -> Result<Array, Refused> {
-    let Managed { executor, running, devices } = manage(world, drives, set_uuid)?;
+pub(super) fn start(world: &World, drives: &[&MemoryZones], set_uuid: [u8; 16]) -> Result<Array, Refused> {
+    Ok(serve(manage(world, drives, set_uuid)?).0)
+}
+
+/// Serves an array on two shards.
+pub(super) fn serve(managed: Managed) -> (Array, Rc<Running<MemoryZones>>) {
+    let Managed { executor, running, devices } = managed;
     let port = running.port();
     let shard = |shard| {
         let (executor, pool, platform) =
@@ -109,11 +118,11 @@ fn start(world: &World, drives: &[&MemoryZones], set_uuid: [u8; 16]) -> Result<A
         Rc::new(LogSet::serve(LogPort::new(shared, shard, executor, pool, platform, devices.clone())))
     };
     let array = Array { set: shard(0), second: shard(1), report: *running.report(), executor };
-    Ok(array)
+    (array, running)
 }
 
 /// As [`start`], and no shard serves it yet.
-fn manage(world: &World, drives: &[&MemoryZones], set_uuid: [u8; 16]) -> Result<Managed, Refused> {
+pub(super) fn manage(world: &World, drives: &[&MemoryZones], set_uuid: [u8; 16]) -> Result<Managed, Refused> {
     let members: Vec<(&MemoryZones, Superblock)> =
         drives.iter().filter_map(|drive| Some((*drive, superblock(world, drive)?))).collect();
     let candidate = |(index, (_, superblock)): (usize, &(&MemoryZones, Superblock))| ZonedCandidate {
@@ -158,11 +167,11 @@ fn killed(shape: Shape, set_uuid: [u8; 16], version: u64) -> World {
     world
 }
 
-fn all(world: &World) -> Vec<&MemoryZones> {
+pub(super) fn all(world: &World) -> Vec<&MemoryZones> {
     world.devices.iter().collect()
 }
 
-fn without<'a>(world: &'a World, slots: &[usize]) -> Vec<&'a MemoryZones> {
+pub(super) fn without<'a>(world: &'a World, slots: &[usize]) -> Vec<&'a MemoryZones> {
     let drives = world.devices.iter().enumerate();
     drives.filter(|(slot, _)| !slots.contains(slot)).map(|(_, drive)| drive).collect()
 }

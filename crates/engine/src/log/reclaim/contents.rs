@@ -61,7 +61,7 @@ pub async fn read_contents<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
                 let block = read_live(port, &live).await?;
                 let entries = EmptiedEntry::parse_all(block.bytes(), &live.entry).ok()?;
                 // What a start left out, nothing else knows: a member that is away may hold any of them.
-                let is_away = was_left_out && shared.members.in_sync().len() < shared.config.devices.len();
+                let is_away = was_left_out && !shared.members.are_all_in_sync();
                 let is_needed =
                     |entry: &&EmptiedEntry| is_away || shared.space.needs_entry((entry.segment, entry.tag));
                 contents.emptied.extend(entries.iter().filter(is_needed));

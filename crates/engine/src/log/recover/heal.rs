@@ -411,7 +411,7 @@ fn footer_length(header: &SegmentHeader, zone: &ZoneFound, notes: &[StripeNote],
 /// Whether emptied entries that were found are still needed: a zone of a segment that is gone was found, or a member that
 /// may hold one is not there.
 fn keeps_emptied<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged]) -> bool {
-    let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
+    let is_whole = port.shared.members.are_all_in_sync();
     !is_whole || segments.iter().any(|judged| judged.is_gone)
 }
 
@@ -458,7 +458,7 @@ async fn reset<D: ZoneDevice>(
             port.shared.space.resetting((header.segment, header.tag));
         }
     }
-    let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
+    let is_whole = port.shared.members.are_all_in_sync();
     for zone in unused.iter().filter(|zone| is_whole && !matches!(zone.header, HeaderFound::Right(_))) {
         // A zone that wore out has no pointer, so nothing says that it held anything; and no reset changes it.
         if matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline) {

@@ -79,10 +79,12 @@ impl Lists {
         if !self.are_whole() {
             return Err("a block of its root or of its segment table cannot be read");
         }
-        let root: Vec<RootEntry> = self.root.into_values().flat_map(|block| block.entries).collect();
-        if root.len() as u64 != groups {
-            return Err("its root is of a map of another size");
+        let mut root: Vec<RootEntry> = self.root.into_values().flat_map(|block| block.entries).collect();
+        if root.len() as u64 > groups {
+            return Err("its root is of a larger map");
         }
+        // The array has grown since: nothing was written there before.
+        root.resize(groups as usize, RootEntry { place: None, as_of: said.sequence });
         let table = self.table.into_values().flat_map(|block| block.entries);
         let table = table.map(|entry| ((entry.segment, entry.tag), entry)).collect();
         Ok(Known { said, root, table, lists: self.slots })

@@ -117,6 +117,7 @@ impl Members {
         let devices = self.devices.borrow().clone();
         let uuids = self.saved.borrow().uuids.clone();
         let start = Start {
+            growing: false,
             config: LogConfig { devices: uuids, ..self.config.clone() },
             states,
             devices: devices.clone(),

@@ -49,6 +49,8 @@ pub struct Description {
     zone_bytes: u64,
     zone_capacity_bytes: u64,
     clean: bool,
+    /// Members were added, and segments over fewer of them may be there.
+    growing: bool,
     /// A feature that a program must know to write, by its bit.
     read_only_feature: Option<u32>,
     checkpoint_segment: Option<u64>,
@@ -151,6 +153,7 @@ impl Description {
             zone_bytes: u64::from(zones.zone_blocks) * BLOCK,
             zone_capacity_bytes: u64::from(zones.capacity_blocks) * BLOCK,
             clean: of.clean,
+            growing: of.growing,
             read_only_feature: of.read_only_feature(),
             checkpoint_segment: checkpoint.map(|checkpoint| checkpoint.segment),
             checkpoint_sequence: checkpoint.map(|checkpoint| checkpoint.sequence.0),
@@ -187,7 +190,8 @@ impl Description {
         add("Group", counted(self.group, "record"));
         add("Open Segments", format!("{} small, {} large", self.open_small, self.open_large));
         add("Map", format!("entries of {} bytes, {} columns", self.map_entry_bytes, self.map_columns));
-        add("State", if self.clean { "clean".into() } else { "active".into() });
+        let state = if self.clean { "clean" } else { "active" };
+        add("State", if self.growing { format!("{state}, growing") } else { state.into() });
         add("Device UUID", self.device_uuid.clone());
         add("Update Time", words::time::seconds(self.update_unix_s));
         add("Events", self.events.to_string());

@@ -1,6 +1,6 @@
 //! The methods of the control socket of a served array.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -80,6 +80,16 @@ struct AcceptDoubtParams {
 #[serde(deny_unknown_fields)]
 struct AddParams {
     path: String,
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrowParams {
+    paths: Vec<PathBuf>,
+    #[serde(default)]
+    raid_devices: Option<u32>,
     #[serde(default)]
     force: bool,
 }
@@ -259,6 +269,17 @@ impl Controlled {
         self.with(|serving| serving.array.add(path, force))
     }
 
+    /// Whether so many devices more make as many members as a caller counts on.
+    fn check_width(&self, wanted: Option<u32>, added: usize) -> Result<(), Failure> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let now = self.status()?.raid_devices;
+        if u64::from(now) + added as u64 == u64::from(wanted) {
+            return Ok(());
+        }
+        let message = format!("the array has {now} members, and {added} more do not make {wanted}");
+        Err(Failure::new(ExitKind::Usage, message).help("leave out --raid-devices, or name as many devices"))
+    }
+
     fn tell(&self, ending: Ending) {
         if !(self.hear)(ending) {
             tracing::debug!("the server has ended already");
@@ -317,6 +338,16 @@ impl Handler for Controlled {
                 let AddParams { path, force } = parse(params)?;
                 let Clearing { erased, stays, .. } = self.add(Path::new(&path), force)?;
                 Ok(json!({ "erased": erased, "stays": stays }))
+            }
+            "grow" => {
+                let GrowParams { paths, raid_devices, force } = parse(params)?;
+                self.check_width(raid_devices, paths.len())?;
+                let cleared = self.with(|serving| serving.array.grow(&paths, force))?;
+                let cleared = cleared.into_iter();
+                let cleared =
+                    cleared.map(|Clearing { erased, stays, .. }| json!({ "erased": erased, "stays": stays }));
+                let raid_devices = self.status()?.raid_devices;
+                Ok(json!({ "raid_devices": raid_devices, "cleared": cleared.collect::<Vec<_>>() }))
             }
             "re-add" => {
                 let ReAddParams { path } = parse(params)?;

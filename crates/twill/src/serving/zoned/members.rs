@@ -1,7 +1,7 @@
 //! `add` and `re-add` of a zoned array: a device comes into the slot of a member that is out of use, as a new one or as one that
 //! was away.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine::array::zoned::fit::OtherZones;
 use engine::array::zoned::running::NotJoined;
@@ -42,12 +42,52 @@ impl ManagedZones {
         let found = self.former_contents(path, force).map_err(refused)?;
         let said = self.said()?;
         let device = open_zones(path, &said.zones, self.direct).map_err(refused)?;
-        has_space(&device, &said.zones).map_err(|other| failure(path, &NotJoined::OtherZones(other)))?;
+        has_space(&device, &said.zones)
+            .map_err(|other| failure(NOT_JOINED, path, &NotJoined::OtherZones(other)))?;
         erase(path, &found).map_err(refused)?;
         self.join(path, &device, *Uuid::new_v4().as_bytes(), None)?;
-        let (erased, stays) = found.into_iter().partition(|found| found.is_md || found.place.is_some());
-        let words = |found: Vec<Signature>| found.into_iter().map(|found| found.words).collect();
-        Ok(Clearing { ranges: Vec::new(), erased: words(erased), stays: words(stays) })
+        Ok(clearing(found))
+    }
+
+    /// Grows by devices: new segments are over all members, older ones are rewritten, and the size follows. With `force` the
+    /// contents of the devices are given up.
+    ///
+    /// # Errors
+    /// One cannot be opened, holds something or does not fit, or the array cannot have so many members or is not whole. The array
+    /// is as it was then.
+    pub fn grow(&self, paths: &[PathBuf], force: bool) -> Result<Vec<Clearing>, Failure> {
+        let refused = |problem| Failure::from_problems(NOT_GROWN, vec![problem]);
+        let said = self.said()?;
+        let mut opened = Vec::new();
+        for (index, path) in paths.iter().enumerate() {
+            if paths[..index].contains(path) {
+                return Err(refused(Problem::new(ExitKind::Usage, path, "is named twice")));
+            }
+            self.check_not_used(path).map_err(refused)?;
+            let found = self.former_contents(path, force).map_err(refused)?;
+            let device = open_zones(path, &said.zones, self.direct).map_err(refused)?;
+            has_space(&device, &said.zones)
+                .map_err(|other| failure(NOT_GROWN, path, &NotJoined::OtherZones(other)))?;
+            opened.push((path, device, found));
+        }
+        for (path, _, found) in &opened {
+            erase(path, found).map_err(refused)?;
+        }
+        let members: Vec<_> =
+            opened.iter().map(|(_, device, _)| (device.clone(), *Uuid::new_v4().as_bytes())).collect();
+        let grown = self.array.grow(&members).map_err(gone)?;
+        let first = grown.map_err(|(index, why)| failure(NOT_GROWN, &paths[index], &why))?;
+        let mut known = self.known.lock();
+        let width = first + paths.len();
+        known.paths.resize(width, None);
+        known.coming.resize(width, None);
+        known.replaced.resize(width, None);
+        for (slot, (path, device, _)) in (first..).zip(&opened) {
+            self.held.lock().push(device.closing());
+            known.paths[slot] = Some((*path).clone());
+            tracing::info!(member = %path.display(), slot, "the array has one more member");
+        }
+        Ok(opened.into_iter().map(|(_, _, found)| clearing(found)).collect())
     }
 
     /// Takes back a member that was away. A failed one that still has its slot is removed first.
@@ -91,7 +131,7 @@ impl ManagedZones {
     ) -> Result<(), Failure> {
         self.held.lock().push(device.closing());
         let joined = self.array.join(device, uuid, own).map_err(gone)?;
-        let (slot, adopted) = joined.map_err(|why| failure(path, &why))?;
+        let (slot, adopted) = joined.map_err(|why| failure(NOT_JOINED, path, &why))?;
         self.known.lock().paths[slot] = Some(path.to_path_buf());
         tracing::info!(member = %path.display(), slot, adopted, "the member takes part, and gets what it lacks");
         Ok(())
@@ -134,6 +174,13 @@ impl ManagedZones {
     }
 }
 
+/// What was erased of a device, and what stays.
+fn clearing(found: Vec<Signature>) -> Clearing {
+    let (erased, stays) = found.into_iter().partition(|found| found.is_md || found.place.is_some());
+    let words = |found: Vec<Signature>| found.into_iter().map(|found| found.words).collect();
+    Clearing { ranges: Vec::new(), erased: words(erased), stays: words(stays) }
+}
+
 /// Whether a device is as large as the members are, asked before what it holds is given up; what its zones are like is asked when it
 /// joins.
 fn has_space(device: &SharedZones, zones: &MemberZones) -> Result<(), OtherZones> {
@@ -162,8 +209,11 @@ fn erase(path: &Path, found: &[Signature]) -> Result<(), Problem> {
     member.sync().map_err(of_io)
 }
 
+const NOT_JOINED: &str = "the device does not join the array";
+const NOT_GROWN: &str = "the array does not grow";
+
 /// Why a device did not join, with its path.
-fn failure(path: &Path, why: &NotJoined) -> Failure {
+fn failure(what: &str, path: &Path, why: &NotJoined) -> Failure {
     let (kind, help) = match why {
         NotJoined::NotOurs(_) => (ExitKind::NotAMember, Some("`twill add` takes it as a new member")),
         NotJoined::NoSlot => {
@@ -181,11 +231,24 @@ fn failure(path: &Path, why: &NotJoined) -> Failure {
         NotJoined::Limit(_) | NotJoined::ShortRecords { .. } => (ExitKind::BadGeometry, None),
         NotJoined::Device(_) | NotJoined::NotSettled(_) => (ExitKind::IoError, None),
         NotJoined::NoNvme => (ExitKind::NoDriver, None),
+        NotJoined::NotWhole => {
+            let help = "twill status says which member: twill add takes a device in its place";
+            return Failure::new(ExitKind::NotEnoughMembers, format!("{what}: {why}")).help(help);
+        }
+        NotJoined::Growing => {
+            let help = "twill status says how many segments are left; grow it again when none is";
+            return Failure::new(ExitKind::MemberInUse, format!("{what}: {why}")).help(help);
+        }
+        NotJoined::Plan(_) => return Failure::new(ExitKind::BadGeometry, format!("{what}: {why}")),
+        NotJoined::NotAdded => {
+            let help = "twill events says which one and why; name others";
+            return Failure::new(ExitKind::IoError, format!("{what}: {why}")).help(help);
+        }
     };
     let problem = Problem::new(kind, path, why.to_string());
     let problem = match help {
         Some(help) => problem.help(help),
         None => problem,
     };
-    Failure::from_problems("the device does not join the array", vec![problem])
+    Failure::from_problems(what, vec![problem])
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::counters::CounterTotals;
 use engine::limits::BLOCK_BYTES;
-use engine::log::reclaim::lacking;
+use engine::log::reclaim::{lacking, narrow};
 use engine::log::space::Activity;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
@@ -37,7 +37,7 @@ pub fn gather(managed: &ManagedZones, exports: &Exports) -> ArrayStatus {
         logical_block_bytes: BLOCK_BYTES as u32,
         size_bytes: config.logical_blocks * BLOCK,
         member_bytes: u64::from(config.zones) * u64::from(config.capacity_blocks) * BLOCK,
-        raid_devices: u32::try_from(config.devices.len()).unwrap_or(u32::MAX),
+        raid_devices: u32::try_from(shared.members.width()).unwrap_or(u32::MAX),
         created_unix_s: said.as_ref().map_or(0, |superblock| superblock.ctime_s),
         updated_unix_s: said.as_ref().map_or(0, |superblock| superblock.utime_s),
         events: said.as_ref().map_or(0, |superblock| superblock.sequence),
@@ -62,7 +62,7 @@ fn members(managed: &ManagedZones, said: Option<&Superblock>) -> Vec<MemberStatu
     let deleted = Deleted::look();
     let (zones, capacity) = (u64::from(shared.config.zones), u64::from(shared.config.capacity_blocks));
     let member = |(slot, state): (usize, MemberState)| {
-        let path: Option<String> = known.paths[slot].as_ref().map(|path| path.display().to_string());
+        let path = known.paths.get(slot).and_then(Option::as_ref).map(|path| path.display().to_string());
         let state = match MemberHealth::from(state) {
             MemberHealth::Failed if path.is_none() => MemberHealth::Missing,
             other => other,
@@ -84,7 +84,7 @@ fn members(managed: &ManagedZones, said: Option<&Superblock>) -> Vec<MemberStatu
 fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
     let shared = &managed.array.shared;
     let (config, table) = (&shared.config, &shared.table);
-    let slots = 0..config.devices.len();
+    let width = shared.members.width();
     ZonedStatus {
         access: match config.access {
             Access::Append => "append",
@@ -99,8 +99,8 @@ fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
         .to_owned(),
         zone_bytes: said.map_or(0, |superblock| u64::from(superblock.zones.zone_blocks) * BLOCK),
         zones: config.zones,
-        free_zones: table.free_zones().into_iter().min().unwrap_or(0) as u64,
-        open_zones: slots.map(|slot| table.active_zones(slot)).max().unwrap_or(0),
+        free_zones: table.free_zones().into_iter().take(width).min().unwrap_or(0) as u64,
+        open_zones: (0..width).map(|slot| table.active_zones(slot)).max().unwrap_or(0),
         segments: table.all().len() as u64,
         live_bytes: table.mapped_blocks() * BLOCK,
         map_bytes: shared.map.groups() * BLOCK,
@@ -127,6 +127,12 @@ fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
         reclaim_policy: config.reclaim.policy.to_string(),
         idle_moved_bytes: shared.space.totals().idle_moved_blocks * BLOCK,
         degraded_segments: lacking(shared).len() as u64,
+        narrow_segments: narrow(shared).len() as u64,
+        growing: shared.members.is_growing(),
+        next_size_bytes: said
+            .map(|superblock| superblock.plan.logical_blocks)
+            .filter(|blocks| *blocks != config.logical_blocks)
+            .map(|blocks| blocks * BLOCK),
         columns_left_out: shared.members.left_out() as u64,
         reads_verified: config.map.checksum_bits() > 0,
     }

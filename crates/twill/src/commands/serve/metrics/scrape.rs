@@ -164,6 +164,11 @@ impl Scrape {
             ("zones_open", "Open and closed zones of the member with the most", f64::from(zoned.open_zones)),
             ("segments", "Segments that hold something", zoned.segments as f64),
             ("segments_degraded", "Segments that lack a column", zoned.degraded_segments as f64),
+            (
+                "segments_narrow",
+                "Segments to be rewritten since members were added",
+                zoned.narrow_segments as f64,
+            ),
             ("live_bytes", "Bytes that the map names", zoned.live_bytes as f64),
             (
                 "write_amplification_ratio",
