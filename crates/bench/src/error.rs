@@ -49,6 +49,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// A peer that the caller named could not be run, or did not say what it did.
+    #[error("peer {name}: {reason}")]
+    Peer {
+        /// Which one.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The shards could not be started, or one ended early.
     #[error("shards: {0}")]
     Shards(String),

@@ -42,6 +42,18 @@ pub enum Work {
 }
 
 impl Work {
+    /// Its name, fio's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Work::Read => "read",
+            Work::Write => "write",
+            Work::RandRead => "randread",
+            Work::RandWrite => "randwrite",
+            Work::Rw => "rw",
+            Work::RandRw => "randrw",
+        }
+    }
+
     /// Whether places are drawn rather than counted up.
     pub fn is_random(self) -> bool {
         matches!(self, Work::RandRead | Work::RandWrite | Work::RandRw)

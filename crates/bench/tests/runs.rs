@@ -500,13 +500,21 @@ fn a_table_has_its_rows() {
         shards: vec![1],
         only: Some("RAID-5 randwrite 4K".to_string()),
         all: false,
+        peers: vec![
+            "fixed=echo 1000".parse().expect("a peer"),
+            "large only=test $TWILL_BS -gt 4096 || exit 77; echo 1".parse().expect("a peer"),
+        ],
     };
     let table = measure(&plan, &|_| {}).expect("a table");
     assert_eq!(table.rows.len(), 3, "also with and without a parity cache");
     assert!(Table::words(&table).contains("| RAID-5 randwrite 4K | 1 |"));
-    let peer = &table.rows[0].peers[0];
-    let scale = table.memcpy.blocks_4k.median / 16e9;
-    assert!((peer.scaled_kiops / (696.0 * scale) - 1.0).abs() < 1e-9, "{peer:?}");
+    let [peer] = &table.rows[0].peers[..] else { panic!("one of them does such work: {:?}", table.rows[0]) };
+    let ratio = table.rows[0].kiops.median / peer.kiops.median;
+    assert!(peer.kiops.median == 1.0 && (peer.ratio.median / ratio - 1.0).abs() < 1e-9, "{peer:?}");
+    let words = Table::words(&table);
+    assert!(words.contains("fixed is `echo 1000`") && words.contains("| fixed: kIOPS |"), "{words}");
+    let broken = Plan { peers: vec!["broken=exit 3".parse().expect("a peer")], ..plan.clone() };
+    assert!(matches!(measure(&broken, &|_| {}), Err(Error::Peer { name, .. }) if name == "broken"));
     assert!(table.rows[1].ratio.is_none() && table.rows[0].ratio.is_some());
     assert!(table.goals.iter().any(|goal| goal.name.contains("parity cache")));
     let unknown = Plan { only: Some("RAID-7".to_string()), ..plan };

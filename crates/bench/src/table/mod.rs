@@ -1,12 +1,14 @@
 //! The table of figures that `docs/performance.md` quotes: the rows of work, medians of several runs, beside the floor
-//! of the same run, plain copies of memory, and two peers' figures from the same kind of machine.
+//! of the same run, plain copies of memory, and whatever peers the caller names, in turns.
 //!
 //! The runs of a row are not made one after the other: each round makes every row once, so that whatever else the
 //! machine does meets all rows. Members are made once and used by every run.
 
 mod goals;
+mod peers;
 mod plan;
 mod rows;
+mod spread;
 mod words;
 mod works;
 
@@ -17,19 +19,18 @@ use host::device::memory::Memory;
 
 use crate::Error;
 use crate::array::OpenMembers;
-use crate::figures::Figures;
 use crate::machine::Machine;
 use crate::run::run_on;
 use crate::setting::Setting;
-use works::{Task, WORKS};
+use rows::RowRuns;
+use works::{MEMBERS, Task, WORKS};
 
 pub use goals::Goal;
+pub use peers::{Peer, PeerCommand};
 pub use plan::{Method, Plan};
-pub use rows::{Memcpy, Peer, Row, Spread};
+pub use rows::{Memcpy, Row};
+pub use spread::Spread;
 pub use words::Table;
-
-/// Members of the arrays.
-const MEMBERS: usize = 6;
 
 /// Memory that plain copies walk through.
 const MEMCPY_BYTES: u64 = 1 << 30;
@@ -49,22 +50,38 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Table, Error> {
     };
     let members = OpenMembers::open(&base)?;
     let mut copies = (Vec::new(), Vec::new());
-    let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); rows.len()];
+    let of_row = |(task, shards): &(&'static Task, usize)| RowRuns {
+        task,
+        shards: *shards,
+        ours: Vec::new(),
+        theirs: plan.peers.iter().map(|peer| (peer.name.as_str(), Vec::new())).collect(),
+    };
+    let mut runs: Vec<RowRuns<'_>> = rows.iter().map(of_row).collect();
     for round in 1..=method.runs {
         let memories = members.memories().expect("members are memory");
         copies.0.push(memcpy(4 << 10, &method, &memories[0], &memories[1]));
         copies.1.push(memcpy(64 << 10, &method, &memories[0], &memories[1]));
-        for ((task, shards), runs) in rows.iter().zip(&mut runs) {
+        for row in &mut runs {
+            let RowRuns { task, shards, ours, theirs } = row;
             say(&format!("run {round} of {}: {}, {shards} cores", method.runs, task.name));
             let setting = Setting { shards: *shards, seed: round as u64, ..task.setting(&base) };
-            runs.push(run_on(&members, &setting)?);
+            // They take turns in going first, too.
+            let own_first = round % 2 == 1;
+            if own_first {
+                ours.push(run_on(&members, &setting)?);
+            }
+            for (peer, (_, theirs)) in plan.peers.iter().zip(theirs) {
+                theirs.push(peer.run(task, &setting, method.member_bytes)?);
+            }
+            if !own_first {
+                ours.push(run_on(&members, &setting)?);
+            }
         }
     }
     let memcpy = Memcpy { blocks_4k: Spread::of(copies.0), blocks_64k: Spread::of(copies.1) };
-    let rows: Vec<Row> =
-        rows.iter().zip(&runs).map(|((task, shards), runs)| Row::of(task, *shards, runs, &memcpy)).collect();
+    let rows: Vec<Row> = runs.iter().map(|runs| Row::of(runs, &memcpy)).collect();
     let goals = goals::of(&rows);
-    Ok(Table { machine: Machine::now(), method, memcpy, rows, goals })
+    Ok(Table { machine: Machine::now(), method, memcpy, peers: plan.peers.clone(), rows, goals })
 }
 
 fn rows_of(plan: &Plan) -> Result<Vec<(&'static Task, usize)>, Error> {

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::peers::PeerCommand;
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -13,6 +15,8 @@ pub struct Plan {
     pub only: Option<String>,
     /// Further rows than those with figures to reach.
     pub all: bool,
+    /// Other programs that are run in turns.
+    pub peers: Vec<PeerCommand>,
 }
 
 /// How it was measured.

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::goals::Goal;
+use super::peers::PeerCommand;
 use super::plan::Method;
-use super::rows::{Memcpy, Peer, Row, Spread};
+use super::rows::{Memcpy, Row};
+use super::spread::Spread;
 use crate::machine::Machine;
 
 /// What a file has before and after the table.
@@ -14,8 +16,8 @@ pub(super) const MARKS: (&str, &str) =
     ("<!-- begin: twill bench table -->", "<!-- end: twill bench table -->");
 
 const HEAD: &str = "| work | cores | kIOPS (least to greatest) | by floor (least to greatest) | by floor, CPU time | \
-                    by memcpy | peer A (scaled): ratio | peer B (scaled): ratio | CPU ns/op | read amp. | hits | \
-                    p99 us | load |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+                    by memcpy | CPU ns/op | read amp. | hits | p99 us | load |";
+const COLUMNS: usize = 11;
 
 /// The whole table.
 #[derive(Clone, Debug, Serialize)]
@@ -26,6 +28,8 @@ pub struct Table {
     pub method: Method,
     /// Plain copies.
     pub memcpy: Memcpy,
+    /// Other programs that were run in turns.
+    pub peers: Vec<PeerCommand>,
     /// Rows, each for one number of cores.
     pub rows: Vec<Row>,
     /// What was to be reached, as far as the rows tell.
@@ -45,16 +49,20 @@ impl Table {
             text,
             "{cpu}, {cores} cores, Linux {kernel}, parity by {parity_kernel}; {} runs of {} s, six members of {} MiB in \
              memory, chunk 64 KiB, 32 requests in flight on each core, no crash consistency. One core copies random \
-             blocks of 4 KiB at {}, of 64 KiB at {}; the peers' machine 16 and 23.6 GB/s, by which their figures are \
-             scaled.\n",
+             blocks of 4 KiB at {}, of 64 KiB at {}.{}\n",
             self.method.runs,
             self.method.runtime_s,
             self.method.member_bytes >> 20,
             gb(&self.memcpy.blocks_4k),
             gb(&self.memcpy.blocks_64k),
+            self.peers_words(),
         );
         text.push_str(HEAD);
-        self.rows.iter().for_each(|row| text.push_str(&row.words()));
+        let _infallible = self.peers.iter().try_for_each(|peer| {
+            write!(text, " {}: kIOPS | ratio of runs in turns (least to greatest) |", peer.name)
+        });
+        text.push_str(&format!("\n|{}\n", "---|".repeat(COLUMNS + 2 * self.peers.len())));
+        self.rows.iter().for_each(|row| text.push_str(&row.words(&self.peers)));
         if !self.goals.is_empty() {
             text.push_str("\n| to reach | wanted | found | at |\n|---|---|---|---|\n");
         }
@@ -70,34 +78,45 @@ impl Table {
     }
 }
 
+impl Table {
+    /// What was run in turns, by its command.
+    fn peers_words(&self) -> String {
+        let words = |peer: &PeerCommand| format!("{} is `{}`", peer.name, peer.command);
+        match self.peers.is_empty() {
+            true => " No peer was run.".to_owned(),
+            false => {
+                let all: Vec<String> = self.peers.iter().map(words).collect();
+                format!(" In turns: {}.", all.join("; "))
+            }
+        }
+    }
+}
+
 impl Row {
-    fn words(&self) -> String {
+    fn words(&self, peers: &[PeerCommand]) -> String {
         let ranged = |spread: &Spread, digits: usize| {
             let Spread { median, least, greatest } = spread;
             format!("{median:.digits$} ({least:.digits$} to {greatest:.digits$})")
         };
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
-        let peer = |name: &str| {
-            let peer = self.peers.iter().find(|peer| peer.name == name);
-            or_none(peer.map(|Peer { kiops, scaled_kiops, ratio, .. }| {
-                format!("{kiops:.0} ({scaled_kiops:.0}): {ratio:.2}")
-            }))
+        let peer = |of: &PeerCommand| match self.peers.iter().find(|peer| peer.name == of.name) {
+            Some(peer) => format!(" {:.1} | {} |", peer.kiops.median, ranged(&peer.ratio, 2)),
+            None => " - | - |".to_owned(),
         };
         format!(
-            "| {} | {} | {} | {} | {} | {:.2} | {} | {} | {:.0} | {:.3} | {:.2} | {:.0} | {:.1} |\n",
+            "| {} | {} | {} | {} | {} | {:.2} | {:.0} | {:.3} | {:.2} | {:.0} | {:.1} |{}\n",
             self.name,
             self.shards,
             ranged(&self.kiops, if self.kiops.median < 100.0 { 1 } else { 0 }),
             or_none(self.ratio.map(|ratio| ranged(&ratio, 2))),
             or_none(self.cpu_ratio.map(|ratio| format!("{:.2}", ratio.median))),
             self.memcpy_ratio.median,
-            peer("A"),
-            peer("B"),
             self.cpu_ns_per_op.median,
             self.read_amplification,
             self.hit_rate,
             self.p99_us.median,
-            self.load
+            self.load,
+            peers.iter().map(peer).collect::<String>()
         )
     }
 }

@@ -100,7 +100,7 @@ fn failure(error: &bench::Error) -> Failure {
         },
         Error::Io { source, .. } => source.kind().into(),
         Error::Program { .. } => ExitKind::NotFound,
-        Error::Request(_) | Error::Shards(_) => ExitKind::IoError,
+        Error::Request(_) | Error::Shards(_) | Error::Peer { .. } => ExitKind::IoError,
         Error::Contents(_) | Error::Figure(_) => ExitKind::Internal,
     };
     Failure::new(kind, error.to_string())

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
+use bench::table::PeerCommand;
 use clap::{Args, Subcommand, ValueEnum};
 use engine::log::config::MapLimits;
 use engine::log::reclaim::choose::ReclaimPolicy;
@@ -211,8 +212,13 @@ pub struct ReportArguments {
   twill bench table --markdown docs/performance.md
 
 Each round makes every row once, so that whatever else the machine does meets all rows. `by floor` compares with plain
-copies and parity passes of the same requests in the same run, `by memcpy` with plain copies; the peers' figures are
-scaled by the speed of plain copies here and there."
+copies and parity passes of the same requests in the same run, `by memcpy` with plain copies.
+
+A peer is any other program: its command is run in turns with each run of each row. In its environment it finds TWILL_ROW, TWILL_LEVEL,
+TWILL_RW (randread, randwrite, read, write), TWILL_BS, TWILL_CHUNK, TWILL_IODEPTH (on each core), TWILL_CORES, TWILL_SECONDS, TWILL_MEMBERS
+and TWILL_MEMBER_BYTES, sizes in bytes. The last line that it prints is the operations that it did in a second; with code 77 it
+says that it does not do such work. The ratio is of runs one after the other. Twill copies each request once, to or from its members: say so
+beside a peer that does not."
 )]
 pub struct TableArguments {
     /// Runs of each row; the median counts.
@@ -239,6 +245,9 @@ pub struct TableArguments {
     /// Only rows whose name holds this.
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Another program that does the same work, in turns; may be repeated.
+    #[arg(long, value_name = "NAME=COMMAND")]
+    pub peer: Vec<PeerCommand>,
 }
 
 /// Arguments of `bench nbd`.
@@ -682,6 +691,6 @@ impl TableArguments {
         };
         let (shards, only) = (self.shards.clone(), self.only.clone());
         let method = bench::table::Method { runs, runtime_s, member_bytes };
-        bench::table::Plan { method, shards, only, all: self.all }
+        bench::table::Plan { method, shards, only, all: self.all, peers: self.peer.clone() }
     }
 }
