@@ -1,9 +1,9 @@
 //! Which members make up a zoned array, as a table of histories.
 
-use layout::zoned::{Columns, Epoch, MapEntryBytes, MemberState as Row, Superblock};
+use layout::zoned::{Columns, Epoch, MapEntryBytes, Member, MemberState as Row, Superblock};
 
 use super::assemble::{ZonedAssembly, ZonedCandidate, ZonedRefusal, assemble_zoned};
-use super::plan::{DeviceZones, NewZonedArray, RESERVE_PERCENT, Wanted, plan};
+use super::plan::{DeviceZones, NewZonedArray, RESERVE_PERCENT, Wanted, plan, widened};
 use crate::array::assemble::Verdict;
 use crate::log::config::OpenCounts;
 use crate::zone_device::{ZoneAccess, ZonedInfo};
@@ -223,6 +223,35 @@ fn copies_foreign_members_and_other_zones_are_refused_by_name() {
     cut[0].zones.zones -= 1;
     cut[0].sequence -= 1;
     assert_eq!(assemble_of(cut, false).start, Err(ZonedRefusal::OtherZones { name: "m0".into() }));
+}
+
+/// The superblocks that list a new member reached some: the others are members of the same array still, and it has the new one,
+/// whether that is there or not.
+#[test]
+fn superblocks_of_before_members_were_added_are_of_the_same_array() {
+    let mut world = World::new();
+    world.run(E(2, 1), &[0, 1, 2, 3], &[0, 1, 2, 3]);
+    let mut grown = world.members[0].clone();
+    grown.plan = widened(&grown, 5).expect("one more");
+    (grown.growing, grown.sequence) = (true, grown.sequence + 1);
+    let row = Member { device_uuid: [5; 16], slot: Some(4), ..grown.members[0] };
+    grown.members.push(row);
+    let new = Superblock { device_uuid: [5; 16], slot: 4, ..grown.clone() };
+    world.members[0] = grown;
+    let old = || world.members.iter().cloned();
+    let assembly = assemble_of(old().chain([new.clone()]).collect(), false);
+    assert_eq!((in_sync(&assembly), &assembly.start), (vec![0, 1, 2, 3, 4], &Ok(())));
+    let assembly = assemble_of(old().collect(), false);
+    assert_eq!((in_sync(&assembly), assembly.slots.len(), &assembly.start), (vec![0, 1, 2, 3], 5, &Ok(())));
+    // Its own superblock is the first that is written.
+    let assembly = assemble_of(old().skip(1).chain([new]).collect(), false);
+    assert_eq!((in_sync(&assembly), &assembly.start), (vec![1, 2, 3, 4], &Ok(())));
+    let assembly = assemble_of(old().skip(1).collect(), false);
+    assert_eq!((assembly.slots.len(), &assembly.start), (4, &Ok(())), "nobody knows of it");
+    // Another level is another array.
+    let mut other = world.members.clone();
+    other[1].plan.columns = Columns::new(Level::Raid6, 4).expect("columns");
+    assert!(matches!(assemble_of(other, false).start, Err(ZonedRefusal::OtherZones { .. })));
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //! it was or with the new members, and what failed before it was a member is not missed.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 
 use layout::geometry::Level;
 
@@ -139,7 +142,8 @@ fn a_cut_while_members_are_listed_leaves_an_array_that_starts() {
     }
 }
 
-/// A device whose first superblock cannot be written is no member: nothing else has changed, also where no member can be missed.
+/// A device whose first superblock cannot be written is no member: nothing else has changed, also where no member can be missed. No
+/// other superblock ever listed it: a RAID-0 with one that lists a member which does not know of it would not start.
 #[test]
 fn a_device_that_takes_no_superblock_is_not_added() {
     for shape in shapes() {
@@ -151,7 +155,16 @@ fn a_device_that_takes_no_superblock_is_not_added() {
                     .then_some(DeviceErrorKind::Io)
             });
         };
+        let written = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&written);
+        world.devices[0].set_fault(move |name, zone| {
+            let is_written = zone < SUPERBLOCK_ZONES && name != "read" && name != "report zones";
+            count.fetch_add(usize::from(is_written), SeqCst);
+            None
+        });
         let grown = run(&world, &array.executor, grow(Rc::clone(&running), sets(&array), devices, refuse));
+        world.devices[0].set_fault(|_, _| None);
+        assert_eq!(written.load(SeqCst), 1, "{shape:?}: one that lists it no more");
         assert!(matches!(grown, Err(NotJoined::NotAdded)), "{shape:?}: {grown:?}");
         let shared = running.shared();
         assert!(shared.members.are_all_in_sync() && !shared.members.is_read_only(), "{shape:?}");
