@@ -6,6 +6,7 @@
 //! sealed rather than written on (docs/decisions/2026-11-25-log-engine.md). Nothing here depends on the order in which things
 //! are found, so a recovery that was cut short is done again with the same result.
 
+pub mod columns;
 pub mod decide;
 #[cfg(test)]
 mod decide_tests;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use layout::zoned::{BlockName, Checkpoint, EmptiedEntry, Epoch, SegmentHeader, ZonePlace};
 use smallvec::SmallVec;
 
+use self::columns::{COLUMNS_AT_ONCE, Present, present, read_footers};
 use self::decide::{
     Decision, Footers, LiveBlock, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable,
     named_blocks, newest_footers,
@@ -30,7 +32,7 @@ use self::decide::{
 use self::found::{Failure, Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::known::{Known, Lists, Reading};
 use self::map::build_map;
-use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
+use self::scan::{ColumnFound, HeaderFound, ZoneFound, scan_column, scan_member};
 use super::checkpoints::Checkpoints;
 use super::config::{LogConfig, SUPERBLOCK_ZONES};
 use super::damage::{Damage, report};
@@ -38,6 +40,8 @@ use super::health::LogMembers;
 use super::map::Map;
 use super::map_memory::MapMemory;
 use super::pins::Pins;
+use super::places::HeldPlaces;
+use super::places_memory::PlacesInMemory;
 use super::port::{LogPlatform, LogPort};
 use super::segment::{Segment, SegmentState};
 use super::segment_table::SegmentTable;
@@ -56,9 +60,6 @@ use crate::zone_device::ZoneDevice;
 
 /// Blocks of a segment's columns that are listed before other tasks have a turn.
 const OFFSETS_PER_TURN: u32 = 2048;
-
-/// Columns of a segment that are read at once: each takes up to 1 MiB meanwhile.
-const COLUMNS_AT_ONCE: usize = 8;
 
 /// What a start is made from: what the superblocks say, and the members.
 pub struct Start<D> {
@@ -259,18 +260,6 @@ async fn scan_zones<D: ZoneDevice>(
     Ok(zones)
 }
 
-/// Where drives choose places, footers alone say which stripe a place belongs to, each of its own column: they are read while they
-/// are there, and a segment of which one is missing is read whole.
-fn without_blocks(judged: Judged, reading: Reading) -> Judged {
-    let are_all_there = judged.found.columns.iter().all(Option::is_some) && all_have_footers(&judged);
-    match (reading, &judged.decision) {
-        (Reading::LeftOut(lists), Decision::Sealed(_)) if are_all_there => {
-            Judged { decision: Decision::Sealed(Vec::new()), left_out: Some(lists), is_gone: false, ..judged }
-        }
-        _ => judged,
-    }
-}
-
 /// Gathers the columns of each segment.
 fn columns_of(zones: &[ZoneFound]) -> Columns {
     let mut columns = Columns::new();
@@ -351,12 +340,9 @@ async fn read_segment<D: ZoneDevice>(
     let FoundColumns { header, zones } = found;
     let reading = known.map_or(Reading::Whole, |known| known.decide(header, zones));
     let left_out = match reading {
-        Reading::LeftOut(lists) if !header.shape.is_append() => Some(lists),
+        Reading::LeftOut(lists) => Some(lists),
         Reading::Gone => None,
-        Reading::Whole | Reading::LeftOut(_) => {
-            let judged = judge(&|slot| port.device(slot), &port.pool, header, zones.clone()).await;
-            return without_blocks(judged, reading);
-        }
+        Reading::Whole => return judge(&|slot| port.device(slot), &port.pool, header, zones.clone()).await,
     };
     let column = |zone: &Option<ZoneFound>| {
         let end_block = zone.as_ref()?.end_block;
@@ -372,27 +358,6 @@ async fn read_segment<D: ZoneDevice>(
     }
 }
 
-/// A column that a member has which can be read.
-struct Present<'a, D> {
-    header: SegmentHeader,
-    zone: &'a ZoneFound,
-    device: Rc<D>,
-}
-
-/// The columns of a segment that are there, with their headers.
-fn present<'a, D>(
-    devices: &impl Fn(usize) -> Option<Rc<D>>,
-    header: &SegmentHeader,
-    zones: &'a [Option<ZoneFound>],
-) -> Vec<Present<'a, D>> {
-    let column = |(column, zone): (u8, &'a Option<ZoneFound>)| {
-        let zone = zone.as_ref()?;
-        let device = devices(zone.slot)?;
-        Some(Present { header: SegmentHeader { column, ..header.clone() }, zone, device })
-    };
-    (0..).zip(zones).filter_map(column).collect()
-}
-
 /// Reads what the columns of a segment hold, their footers and, where those are not enough, their records, and decides what
 /// counts. `zones` are those with a header of the segment, by column, each of a member that `devices` has.
 pub async fn judge<D: ZoneDevice>(
@@ -401,17 +366,7 @@ pub async fn judge<D: ZoneDevice>(
     header: &SegmentHeader,
     zones: Vec<Option<ZoneFound>>,
 ) -> Judged {
-    let header = SegmentHeader { column: 0, generation: 0, ..header.clone() };
-    let mut found = SegmentFound { columns: vec![None; header.columns.len()], header };
-    let read = async |of: &Present<'_, D>| {
-        let footer = read_footer(&*of.device, pool, of.zone, &of.header).await;
-        (of.header.column, ColumnFound { footer, end_block: of.zone.end_block, ..ColumnFound::default() })
-    };
-    for some in present(devices, &found.header, &zones).chunks(COLUMNS_AT_ONCE) {
-        for (column, held) in join_all(some.iter().map(|of| Box::pin(read(of)))).await {
-            found.columns[usize::from(column)] = Some(held);
-        }
-    }
+    let mut found = read_footers(devices, pool, header, &zones).await;
     let decision = match Footers::of(&found) {
         Some(footers) => Decision::Sealed(named_by(&footers).await),
         None => {
@@ -545,6 +500,7 @@ fn share<D: ZoneDevice>(
         checkpoints: Checkpoints::new(config.map_limits.changed),
         counters: Arc::clone(&start.counters),
         table,
+        places: PlacesInMemory::default(),
         config,
     };
     (Arc::new(shared), loose)
@@ -565,19 +521,24 @@ fn place(shared: &LogShared, judged: &Judged) {
     if !shared.table.take_found(header.slot) {
         return;
     }
-    let state = match judged.decision {
-        Decision::Sealed(_) if judged.left_out.is_some() || all_have_footers(judged) => SegmentState::Sealed,
-        Decision::Sealed(_) | Decision::Records { .. } => SegmentState::Short,
+    let is_sealed = match judged.decision {
+        Decision::Sealed(_) => judged.left_out.is_some() || all_have_footers(judged),
+        Decision::Records { .. } => false,
     };
-    let mut segment = Segment::new(&as_found(judged), state);
+    let is_whole = judged.found.columns.iter().all(Option::is_some);
+    let mut segment = match is_sealed {
+        true if is_whole => Segment::of_footers(&as_found(judged)),
+        true => Segment::new(&as_found(judged), SegmentState::Sealed),
+        false => Segment::new(&as_found(judged), SegmentState::Short),
+    };
     segment.read_without(&judged.lacking);
     if judged.left_out.is_some() {
         segment.leave_out();
     }
-    if let Some(table) = &segment.table {
+    if let Some(places) = segment.places.as_ref().and_then(HeldPlaces::that_stay) {
         // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
-        for (column, group, id, start) in places_of(judged) {
-            _ = table.place(column, group, id, start);
+        for (column, group, id, start) in places_in(judged) {
+            _ = places.table.place(column, group, id, start);
         }
     }
     shared.table.insert(Arc::new(segment));
@@ -600,7 +561,7 @@ fn as_found(judged: &Judged) -> SegmentHeader {
 }
 
 /// Where the records of an append segment are: column, group, id of the stripe, first block.
-fn places_of(judged: &Judged) -> Vec<(u8, u32, u16, u32)> {
+fn places_in(judged: &Judged) -> Vec<(u8, u32, u16, u32)> {
     let Decision::Records { stripes, .. } = &judged.decision else { return footer_places(&judged.found) };
     let group_blocks = judged.found.header.shape.group_blocks();
     let of_stripe = |stripe: &StripeFound| {

@@ -95,10 +95,12 @@ impl Known {
         match self.table.get(&(header.segment, header.tag)) {
             // It was not there, and it was opened before: so it had been emptied.
             None if header.first_sequence <= self.said.sequence => Reading::Gone,
+            // Where drives choose places, of a column that is not there no footer says them: its records are read in those of the others.
             Some(entry)
                 if entry.is_mapped
                     && entry.slot == header.slot
-                    && zones.iter().flatten().all(|zone| !zone.is_active()) =>
+                    && zones.iter().flatten().all(|zone| !zone.is_active())
+                    && (!header.shape.is_append() || zones.iter().all(Option::is_some)) =>
             {
                 Reading::LeftOut(entry.lists)
             }
