@@ -122,7 +122,8 @@ pub async fn holds<D: ZoneDevice>(
 pub async fn all_entries<D: ZoneDevice>(port: &LogPort<D>) -> Result<Vec<(u64, MapEntry)>, VolumeError> {
     let map = &port.shared.map;
     let mut found = Vec::new();
-    for group in 0..map.groups() {
+    let groups: Vec<u64> = map.groups_there().collect();
+    for group in groups {
         loop {
             let entries: Result<Vec<MapEntry>, OutOfMemory> =
                 map.blocks_of(group).map(|block| map.get(block)).collect();

@@ -296,7 +296,7 @@ async fn read_known<D: ZoneDevice>(
             break;
         }
     }
-    lists.known(said, port.shared.map.groups()).map_err(Failure::Checkpoint)
+    lists.known(said, &port.shared.map).map_err(Failure::Checkpoint)
 }
 
 /// Z-I17: a start that moved a checkpoint's lists, and was cut short, may have emptied the segment that they were in, and what is
@@ -323,7 +323,7 @@ async fn stand_on_what_is_there<D: ZoneDevice>(
                 break;
             }
         }
-        *known = lists.known(said, shared.map.groups()).map_err(Failure::Checkpoint)?;
+        *known = lists.known(said, &shared.map).map_err(Failure::Checkpoint)?;
     }
     match known.pinned(shared.map.shape()).into_iter().any(is_gone) {
         true => Err(Failure::Checkpoint("a segment that it needs was emptied")),
