@@ -133,7 +133,8 @@ async fn adopt<D: ZoneDevice>(port: &LogPort<D>, joining: &Joining<D>, zone: &Zo
         let mut columns = vec![None; header.columns.len()];
         columns[usize::from(header.column)] =
             Some(ColumnFound { footer: Some(own), end_block: zone.end_block, ..ColumnFound::default() });
-        let found = SegmentFound { header: SegmentHeader { column: 0, ..header.clone() }, columns };
+        let header = SegmentHeader { column: 0, ..SegmentHeader::clone(header) };
+        let found = SegmentFound { header, columns };
         let is_named = |(column, group, id, start)| places.table.find(column, group, id) == Some(start);
         if !footer_places(&found).into_iter().all(is_named) {
             return None;

@@ -249,13 +249,18 @@ async fn scan_zones<D: ZoneDevice>(
     start: &Start<D>,
     pool: &Arc<Pool>,
 ) -> Result<Vec<ZoneFound>, RecoverError> {
-    let mut zones = Vec::new();
-    for (slot, device) in start.devices.iter().enumerate() {
-        let (Some(device), MemberState::InSync) = (device, start.states[slot]) else { continue };
+    let scan = async |(slot, device): (usize, &Rc<D>)| {
         let place =
             ZonePlace { set_uuid: start.config.set_uuid, device_uuid: start.config.devices[slot], zone: 0 };
         let found = scan_member(device, pool, SUPERBLOCK_ZONES, place, slot).await;
-        zones.extend(found.map_err(|error| RecoverError::Member { slot, error })?);
+        found.map_err(|error| RecoverError::Member { slot, error })
+    };
+    let there = start.devices.iter().enumerate();
+    let there = there.filter(|(slot, _)| start.states[*slot] == MemberState::InSync);
+    let there = there.filter_map(|(slot, device)| Some((slot, device.as_ref()?)));
+    let mut zones = Vec::new();
+    for found in join_all(there.map(|member| Box::pin(scan(member)))).await {
+        zones.append(&mut found?);
     }
     Ok(zones)
 }
@@ -269,7 +274,7 @@ fn columns_of(zones: &[ZoneFound]) -> Columns {
             continue; // it is not its own
         }
         let found = columns.entry((header.segment, header.tag)).or_insert_with(|| FoundColumns {
-            header: SegmentHeader { column: 0, generation: 0, ..header.clone() },
+            header: SegmentHeader { column: 0, generation: 0, ..SegmentHeader::clone(header) },
             zones: vec![None; header.columns.len()],
         });
         if let Some(own) = found.zones.get_mut(usize::from(header.column)) {
@@ -579,14 +584,16 @@ fn name_headers<D: ZoneDevice>(
     segments: &BTreeMap<SegmentKey, Judged>,
     zones: &[ZoneFound],
 ) {
+    let unknown = zones.iter().filter(|zone| zone.header == HeaderFound::Unknown);
+    let unknown: BTreeSet<(usize, u32)> = unknown.map(|zone| (zone.slot, zone.zone)).collect();
     for judged in segments.values().filter(|judged| !judged.is_gone) {
-        for (column, found) in judged.found.header.columns.iter().zip(&judged.found.columns) {
+        let columns = judged.found.header.columns.iter().zip(&judged.found.columns);
+        for (column, _) in columns.filter(|(_, found)| found.is_none()) {
+            let Some(zone) = column.zone else { continue };
             let slot = usize::from(column.slot);
-            let is_at = |zone: &&ZoneFound| (zone.slot, Some(zone.zone)) == (slot, column.zone);
-            let there = zones.iter().find(is_at).filter(|_| found.is_none());
-            if let Some(there) = there.filter(|there| there.header == HeaderFound::Unknown) {
+            if unknown.contains(&(slot, zone)) {
                 let what = "the segment's header is not right";
-                report(port, &Damage { slot, zone: there.zone, block: 0, what });
+                report(port, &Damage { slot, zone, block: 0, what });
             }
         }
     }

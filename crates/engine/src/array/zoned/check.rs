@@ -211,7 +211,7 @@ async fn scan<D: ZoneDevice>(
 ) -> ColumnFound {
     let capacity = port.shared.config.capacity_blocks;
     let end_block = length.map_or(capacity, |length| DataOffset(length).zone_block());
-    let found = HeaderFound::Right(header.clone());
+    let found = HeaderFound::Right(std::sync::Arc::new(header.clone()));
     let zone = ZoneFound {
         slot,
         zone,
