@@ -138,6 +138,24 @@ enum Experiment {
     Draid(PaperArguments),
     /// What reclaim of a zoned array costs, in virtual time: write amplification by policy, and the latency of writes meanwhile.
     Reclaim(ReclaimArguments),
+    /// How long a start of a zoned array takes after a crash, and what memory, up to members of 1 PiB that keep metadata only.
+    Starts(StartsArguments),
+}
+
+#[derive(Args)]
+struct StartsArguments {
+    /// GiB that clients write to the larger arrays; a quarter and half of it besides to one of 100 GiB.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(4..=56))]
+    written_gib: u64,
+    /// Members of no more GiB, all together.
+    #[arg(long, default_value_t = 1 << 20)]
+    largest_gib: u64,
+    /// Print a table of Markdown.
+    #[arg(long)]
+    markdown: bool,
+    /// Print all figures as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -202,6 +220,7 @@ fn main() -> ExitCode {
             return print_paper(zoned, experiment::zoned::ALL);
         }
         Some(Command::Experiment(Experiment::Reclaim(reclaim))) => return print_reclaim(reclaim),
+        Some(Command::Experiment(Experiment::Starts(starts))) => return print_starts(starts),
         Some(Command::Experiment(Experiment::Draid(draid))) => {
             return print_paper(draid, experiment::draid::ALL);
         }
@@ -310,6 +329,31 @@ fn print_reclaim(arguments: &ReclaimArguments) -> ExitCode {
     let points = reclaim::points(arguments.zones, arguments.zone_blocks);
     let rows: Vec<reclaim::Row> = points.iter().map(run).collect();
     if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
+    }
+    ExitCode::SUCCESS
+}
+
+fn print_starts(arguments: &StartsArguments) -> ExitCode {
+    use sim::experiment::zoned::starts;
+    let StartsArguments { written_gib, largest_gib, markdown, json } = *arguments;
+    match (json, markdown) {
+        (true, _) => {}
+        (false, true) => println!("{}", starts::markdown_heading()),
+        (false, false) => println!("{}", starts::heading()),
+    }
+    let run = |point: &starts::Point| {
+        let row = starts::run(point);
+        match (json, markdown) {
+            (true, _) => {}
+            (false, true) => println!("{}", row.markdown()),
+            (false, false) => println!("{}", row.words()),
+        }
+        row
+    };
+    // One after the other: memory is the whole program's.
+    let rows: Vec<starts::Row> = starts::points(written_gib, largest_gib).iter().map(run).collect();
+    if json {
         println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
     }
     ExitCode::SUCCESS

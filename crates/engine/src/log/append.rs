@@ -171,12 +171,16 @@ async fn finish<D: ZoneDevice>(
 /// No drive chooses a place for the records of a column that is left out. They get those of their ids, by which the map names
 /// what is made from the other columns.
 fn place_left_out(segment: &Segment, stripe: GroupStripe, starts: &mut [u32]) {
-    let (shape, table) = (segment.shape(), segment.table.as_ref().expect("an append segment has a table"));
+    let (shape, places) = (segment.shape(), segment.places_in_memory());
+    let places = places.expect("memory has the places of a segment that takes records");
     for (column, _, zone) in segment.zones() {
         if zone.is_none() {
             let record_blocks = u32::from(shape.plan().record_blocks);
             let start = stripe.group * shape.group_blocks() + u32::from(stripe.id) * record_blocks;
-            table.place(column, stripe.group, stripe.id, start).expect("each id has a place of its own");
+            places
+                .table
+                .place(column, stripe.group, stripe.id, start)
+                .expect("each id has a place of its own");
             starts[usize::from(column)] = start;
         }
     }
@@ -190,14 +194,15 @@ fn believe<D: ZoneDevice>(
     stripe: GroupStripe,
     at_bytes: u64,
 ) -> Result<u32, Blame> {
-    let table = segment.table.as_ref().expect("an append segment has a table");
+    let places = segment.places_in_memory();
+    let places = places.expect("memory has the places of a segment that takes records");
     let block = u32::try_from(at_bytes / BLOCK_BYTES as u64)
         .ok()
         .filter(|_| at_bytes.is_multiple_of(BLOCK_BYTES as u64));
     let offset = block.and_then(DataOffset::of_zone_block);
     let refused = match offset {
         None => WrongPlace::OffBlock { at_bytes },
-        Some(offset) => match table.place(column, stripe.group, stripe.id, offset.0) {
+        Some(offset) => match places.table.place(column, stripe.group, stripe.id, offset.0) {
             Ok(()) => return Ok(offset.0),
             Err(wrong) => wrong,
         },

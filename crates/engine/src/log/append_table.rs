@@ -14,8 +14,16 @@ const FREE: u16 = u16::MAX;
 pub struct AppendTable {
     stripes: u32,
     record_blocks: u32,
-    /// For each column, for each place of a record in order: the stripe's id in its group.
-    columns: Mutex<Vec<Vec<u16>>>,
+    columns: Mutex<Vec<Column>>,
+}
+
+/// Both ways, group after group, so that neither look-up depends on how long a group is.
+#[derive(Debug)]
+struct Column {
+    /// For each place of a record: the stripe's id in its group.
+    ids: Vec<u16>,
+    /// For each id: the place, counted in records from the group's first.
+    places: Vec<u16>,
 }
 
 /// Why a place is not believed.
@@ -59,8 +67,15 @@ impl AppendTable {
         let record_blocks = u32::from(shape.plan().record_blocks);
         let places = (shape.data_blocks() / record_blocks) as usize;
         let width = usize::from(shape.plan().columns.width());
-        let columns = Mutex::new(vec![vec![FREE; places]; width]);
+        let column = || Column { ids: vec![FREE; places], places: vec![FREE; places] };
+        let columns = Mutex::new((0..width).map(|_| column()).collect());
         AppendTable { stripes: shape.plan().group.into(), record_blocks, columns }
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn bytes(&self) -> usize {
+        let columns = self.columns.lock();
+        columns.iter().map(|column| (column.ids.len() + column.places.len()) * size_of::<u16>()).sum()
     }
 
     /// The drive says that the record of a stripe begins at `block` of the data region.
@@ -77,41 +92,49 @@ impl AppendTable {
             return Err(WrongPlace::OutsideGroup { block, group });
         }
         let mut columns = self.columns.lock();
-        let Some(at) = columns[usize::from(column)].get_mut(index as usize) else {
+        let Column { ids, places } = &mut columns[usize::from(column)];
+        let Some(at) = ids.get_mut(index as usize) else {
             return Err(WrongPlace::OutsideGroup { block, group });
         };
         match *at {
             FREE => *at = id,
             stripe => return Err(WrongPlace::Taken { block, stripe }),
         }
+        // Of an id that comes twice, which no group hands out, the first stays.
+        let in_group = (index % self.stripes) as u16;
+        let known = self.of_id(group, id).and_then(|at| places.get_mut(at)).filter(|place| **place == FREE);
+        known.into_iter().for_each(|place| *place = in_group);
         Ok(())
+    }
+
+    /// Where the place of a stripe is kept. None: no group has such an id.
+    fn of_id(&self, group: u32, id: u16) -> Option<usize> {
+        (u32::from(id) < self.stripes).then(|| group as usize * self.stripes as usize + usize::from(id))
     }
 
     /// The stripe that a block of a column belongs to, as group and id, and the block's number in its record.
     pub fn stripe_at(&self, column: u8, block: u32) -> Option<(u32, u16, u32)> {
         let index = block / self.record_blocks;
-        let id = *self.columns.lock()[usize::from(column)].get(index as usize)?;
+        let id = *self.columns.lock()[usize::from(column)].ids.get(index as usize)?;
         (id != FREE).then_some((index / self.stripes, id, block % self.record_blocks))
     }
 
-    /// Blocks from one on to the end of its record.
-    pub fn left_in_record(&self, block: u32) -> u32 {
-        self.record_blocks - block % self.record_blocks
+    /// The group of a block of the data region, and the block's number in its record.
+    pub fn in_group(&self, block: u32) -> (u32, u16) {
+        (block / self.record_blocks / self.stripes, (block % self.record_blocks) as u16)
     }
 
     /// Where the record of a stripe begins in a column.
     pub fn find(&self, column: u8, group: u32, id: u16) -> Option<u32> {
-        let first = group * self.stripes;
-        let columns = self.columns.lock();
-        let range = columns[usize::from(column)].get(first as usize..(first + self.stripes) as usize)?;
-        let at = range.iter().position(|at| *at == id)?;
-        Some((first + at as u32) * self.record_blocks)
+        let at = self.of_id(group, id)?;
+        let place = *self.columns.lock()[usize::from(column)].places.get(at)?;
+        (place != FREE).then(|| (group * self.stripes + u32::from(place)) * self.record_blocks)
     }
 
     /// Blocks up to the end of the last record of any column.
     pub fn length(&self) -> u32 {
         let columns = self.columns.lock();
-        let last = columns.iter().filter_map(|column| column.iter().rposition(|at| *at != FREE)).max();
+        let last = columns.iter().filter_map(|column| column.ids.iter().rposition(|at| *at != FREE)).max();
         last.map_or(0, |last| (last as u32 + 1) * self.record_blocks)
     }
 }
@@ -147,5 +170,16 @@ mod tests {
             (Some(20), Some(28), None)
         );
         assert_eq!(table.length(), 32);
+    }
+
+    /// What a damaged footer says: an id that no group hands out, and one that comes twice.
+    #[test]
+    fn ids_that_cannot_be_have_no_place() {
+        let table = table();
+        table.place(0, 1, 3, 16).expect("free, and in the group");
+        table.place(0, 1, 3, 24).expect("free, and in the group");
+        table.place(0, 1, 9, 28).expect("free, and in the group");
+        assert_eq!((table.find(0, 1, 3), table.find(0, 1, 9)), (Some(16), None));
+        assert_eq!(table.find(0, 99, 3), None);
     }
 }

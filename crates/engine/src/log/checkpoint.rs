@@ -16,12 +16,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layout::zoned::{
-    BlockName, BlockPlace, Checkpoint, CheckpointBlock, ROOT_ENTRIES, RootBlock, RootEntry, TABLE_ENTRIES,
-    TableBlock, TableEntry,
+    BlockName, BlockPlace, Checkpoint, CheckpointBlock, RootBlock, RootEntry, TABLE_ENTRIES, TableBlock,
+    TableEntry,
 };
 
 use super::encode::StripeBlock;
 use super::flush::flush_members;
+use super::map::groups::{Root, in_root};
 use super::open::Stream;
 use super::page_out::{superseded, write_groups};
 use super::paging::{GROUPS_AT_ONCE, slot_of};
@@ -62,15 +63,16 @@ async fn write<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) -> Result<(), VolumeErr
     // From here on a segment that is opened has a higher first sequence; those before are in the table, or never will be.
     shared.openings.readers_left().await;
     let sealed = sealed(shared);
-    let cycle = shared.map.begin_checkpoint();
-    shared.table.begin_checkpoint();
-    let root = write_map(engine, cycle).await?;
-    let oldest = root.iter().map(|entry| entry.as_of).min().unwrap_or(sequence).min(sequence);
+    let (cycle, blocks) = shared.map.begin_checkpoint(|| shared.table.begin_checkpoint());
+    let root = write_map(engine, cycle, blocks).await?;
+    let entries = || root.values().flatten();
+    // What has no block of the root is as of the checkpoint.
+    let oldest = entries().map(|entry| entry.as_of).min().unwrap_or(sequence).min(sequence);
     let table = table_of(shared, &sealed, oldest);
     let lists = lists(shared, sequence, &root, &table);
     let place = |entry: &RootEntry| slot_of(shared.map.shape(), entry.place?);
     let mut pins = NewPins { shared, slots: Vec::new() };
-    root.iter().filter_map(place).for_each(|slot| pins.add(slot));
+    entries().filter_map(place).for_each(|slot| pins.add(slot));
     let segment = write_lists(engine, &lists, &mut pins).await?;
     // All that the mapping blocks name, too, whatever wrote it.
     flush_members(port).await?;
@@ -116,18 +118,24 @@ fn sealed(shared: &LogShared) -> BTreeSet<SegmentKey> {
     shared.table.all().iter().filter(|segment| is_sealed(segment)).map(|segment| segment.key()).collect()
 }
 
-/// Takes every group into the checkpoint, and writes the mapping blocks of those that changed. Returns the root.
-async fn write_map<D: ZoneDevice>(engine: &LogEngine<D>, cycle: u32) -> Result<Vec<RootEntry>, VolumeError> {
+/// Takes every group of these blocks of the root into the checkpoint, and writes the mapping blocks of those that changed.
+async fn write_map<D: ZoneDevice>(
+    engine: &LogEngine<D>,
+    cycle: u32,
+    blocks_there: Vec<u64>,
+) -> Result<Root, VolumeError> {
     let (port, shared) = (&engine.port, &engine.port.shared);
     let map = &shared.map;
-    let root = RefCell::new(Vec::with_capacity(map.groups() as usize));
+    let root = RefCell::new(Root::new());
     // As each was written for the checkpoint: a later one has changes that the live blocks of the table do not count.
     let placed = |group: u64, word| {
-        let entry: &mut RootEntry = &mut root.borrow_mut()[group as usize];
-        entry.place = Some(word);
+        let (block, at) = in_root(group);
+        let mut root = root.borrow_mut();
+        let entry = root.get_mut(&block).and_then(|entries| entries.get_mut(at));
+        entry.expect("it was taken").place = Some(word);
     };
     let mut blocks = Vec::new();
-    for group in 0..map.groups() {
+    for group in blocks_there.into_iter().flat_map(|block| map.groups_of_root(block)) {
         let snapshot = loop {
             match map.snapshot(group, cycle, || shared.sequences.take()) {
                 Some(snapshot) => break snapshot,
@@ -139,7 +147,8 @@ async fn write_map<D: ZoneDevice>(engine: &LogEngine<D>, cycle: u32) -> Result<V
             }
         };
         superseded(shared, snapshot.released);
-        root.borrow_mut().push(RootEntry { place: snapshot.place, as_of: snapshot.as_of });
+        let entry = RootEntry { place: snapshot.place, as_of: snapshot.as_of };
+        root.borrow_mut().entry(in_root(group).0).or_default().push(entry);
         blocks.extend(snapshot.block.map(|block| (group, block)));
         if blocks.len() == GROUPS_AT_ONCE {
             write_groups(port, &engine.open, std::mem::take(&mut blocks), placed).await?;
@@ -174,37 +183,23 @@ fn table_of(shared: &LogShared, sealed: &BTreeSet<SegmentKey>, oldest: Sequence)
 }
 
 /// The root and the segment table, as blocks to be written.
-fn lists(
-    shared: &LogShared,
-    sequence: Sequence,
-    root: &[RootEntry],
-    table: &[TableEntry],
-) -> Vec<StripeBlock> {
+fn lists(shared: &LogShared, sequence: Sequence, root: &Root, table: &[TableEntry]) -> Vec<StripeBlock> {
     let set_uuid = shared.config.set_uuid;
-    let root = list(root, ROOT_ENTRIES, sequence, BlockName::Root, |block, entries| {
-        RootBlock { block, entries: entries.to_vec() }.encode(set_uuid)
-    });
-    let table = list(table, TABLE_ENTRIES, sequence, BlockName::SegmentTable, |block, entries| {
-        TableBlock { block, entries: entries.to_vec() }.encode(set_uuid)
-    });
-    [root, table].concat()
-}
-
-/// One list, `most` entries in a block.
-fn list<E>(
-    entries: &[E],
-    most: u32,
-    sequence: Sequence,
-    name: fn(u64) -> BlockName,
-    encode: impl Fn(CheckpointBlock, &[E]) -> Vec<u8>,
-) -> Vec<StripeBlock> {
-    let parts = entries.chunks(most as usize);
-    let blocks = parts.len() as u32;
-    let block = |(index, entries): (u32, &[E])| {
-        let block = encode(CheckpointBlock { sequence, index, blocks }, entries);
-        StripeBlock::new(name(index.into()), sequence, Slice::from_bytes(&block))
+    let list_block = |name, bytes: Vec<u8>| StripeBlock::new(name, sequence, Slice::from_bytes(&bytes));
+    let (blocks, written) = (shared.map.root_blocks() as u32, root.len() as u32);
+    let root_block = |(&index, entries): (&u32, &Vec<RootEntry>)| {
+        let block = CheckpointBlock { sequence, index, blocks, written };
+        let bytes = RootBlock { block, entries: entries.clone() }.encode(set_uuid);
+        list_block(BlockName::Root(index.into()), bytes)
     };
-    (0..).zip(parts).map(block).collect()
+    let parts = table.chunks(TABLE_ENTRIES as usize);
+    let blocks = parts.len() as u32;
+    let table_block = |(index, entries): (u32, &[TableEntry])| {
+        let block = CheckpointBlock { sequence, index, blocks, written: blocks };
+        let bytes = TableBlock { block, entries: entries.to_vec() }.encode(set_uuid);
+        list_block(BlockName::SegmentTable(index.into()), bytes)
+    };
+    root.iter().map(root_block).chain((0..).zip(parts).map(table_block)).collect()
 }
 
 /// Writes the lists, and pins them. Returns the lowest number of a segment that they are in.

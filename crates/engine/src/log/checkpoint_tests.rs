@@ -3,17 +3,24 @@
 
 use super::checkpoint::checkpoint;
 use super::config::{MapLimits, RESERVED_SEGMENTS, SUPERBLOCK_ZONES};
+use super::failure_tests::{pull, redundant};
 use super::open::Stream;
 use super::paging::all_entries;
+use super::reclaim::lacking;
+use super::segment::Segment;
 use super::serve_tests::shapes;
 use super::world::*;
 use super::zone_budget::Purpose;
+use crate::error::VolumeError;
 use crate::executor::yield_now;
 use crate::limits::BLOCK_BYTES;
+use crate::zone_device::ZoneAccess;
 use crate::zone_device::memory::MemoryZones;
 use layout::geometry::Level;
-use layout::zoned::{BlockName, Class, MapEntry};
+use layout::zoned::{BlockName, Carrier, Class, MapEntry, MapEntryBytes, RootBlock};
+use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 const NEVER: Option<usize> = Some(usize::MAX);
 
@@ -257,6 +264,43 @@ fn a_request_over_more_groups_than_memory_has_room_for_ends() {
     assert_eq!(array.read(&world, 0, RAID5.logical_blocks).expect("read"), all);
 }
 
+/// A map of three blocks of a root, of which two are needed: the third is in no memory and in no checkpoint until something near it is
+/// written, and comes after the one that does not have it.
+#[test]
+fn a_checkpoint_has_no_more_than_what_was_written() {
+    let shape = paged(Shape { logical_blocks: 3000, ..RAID5 }, None, NEVER);
+    let world = World::new(shape, 1);
+    let array = world.start().expect("an empty array");
+    fill(&world, &array, (0..9).chain(2990..3000), 1);
+    let engine = Rc::clone(&array.set.0);
+    array.wait(&world, async move { checkpoint(&engine).await }).expect("written");
+    let places =
+        (SUPERBLOCK_ZONES..shape.zones).flat_map(|zone| (1..shape.zone_blocks).map(move |at| (zone, at)));
+    let blocks = places.flat_map(|(zone, at)| {
+        world.devices.iter().map(move |device| device.peek(zone, at * BLOCK_BYTES as u64, BLOCK_BYTES))
+    });
+    let roots = blocks.filter_map(|bytes| RootBlock::parse(&bytes, &world.config().set_uuid).ok());
+    let found: BTreeSet<u32> = roots.map(|root| root.block.index).collect();
+    assert_eq!(found.into_iter().collect::<Vec<u32>>(), [0, 2]);
+    fill(&world, &array, 1500..1510, 2);
+    array.flush(&world).expect("flushed");
+    world.kill(&array.executor);
+    let array = world.start().expect("started after a crash");
+    assert!(array.report.from_checkpoint && array.report.replayed_groups > 0, "{:?}", array.report);
+    assert_eq!(array.set.0.port.shared.map.root_blocks_there(), 3);
+    holds(&world, &array, (0..9).chain(2990..3000), 1);
+    holds(&world, &array, 1500..1510, 2);
+    assert_eq!(array.read(&world, 700, 1), Ok(vec![0; BLOCK_BYTES]));
+    counts_are_exact(&world, &array);
+    let engine = Rc::clone(&array.set.0);
+    array.wait(&world, async move { checkpoint(&engine).await }).expect("written");
+    world.kill(&array.executor);
+    let array = world.start().expect("started again");
+    assert!(array.report.from_checkpoint && array.report.replayed_groups == 0, "{:?}", array.report);
+    holds(&world, &array, 1500..1510, 2);
+    counts_are_exact(&world, &array);
+}
+
 /// Nothing but the checkpoint is lost with it: the log tells all that it says.
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_done_without() {
@@ -310,6 +354,86 @@ fn a_checkpoint_whose_lists_a_recovery_moved_is_found_by_the_next_start() {
         holds(&world, &array, 2..RAID5.logical_blocks, 1);
         counts_are_exact(&world, &array);
     }
+}
+
+/// A start that left segments out does not know where their records are. What a member held that fails after it is made all the same, also
+/// where other versions of a block are in the same segment; and what counts of them is moved, and then survives one more loss.
+#[test]
+fn what_a_member_held_of_segments_that_were_left_out_is_made_from_the_others() {
+    for shape in redundant().filter(|shape| shape.access == ZoneAccess::Append) {
+        for (entry, lost) in [(MapEntryBytes::Eight, 0), (MapEntryBytes::Four, 1), (MapEntryBytes::Eight, 2)]
+        {
+            let world = World::new(paged(Shape { entry, ..shape }, None, NEVER), 1);
+            let array = world.start().expect("an empty array");
+            let blocks = shape.logical_blocks;
+            fill(&world, &array, 0..blocks, 1);
+            (2..5).for_each(|version| fill(&world, &array, (0..blocks).step_by(9), version));
+            array.stop(&world).expect("stopped");
+            let array = world.start().expect("started again");
+            let shared = Arc::clone(&array.set.0.port.shared);
+            let is_unread =
+                |segment: &Arc<Segment>| segment.places.is_some() && segment.places_in_memory().is_none();
+            assert!(shared.table.all().iter().any(is_unread), "{:?}", array.report);
+            let all_is_there = || {
+                holds(&world, &array, (0..blocks).step_by(9), 4);
+                holds(&world, &array, (0..blocks).filter(|block| block % 9 > 0), 1);
+            };
+            pull(&world.devices[lost]);
+            all_is_there();
+            // Writes of both classes, so that no segment with the member stays open.
+            let long: Vec<u8> = (1..9).flat_map(|block| pattern(block, 1)).collect();
+            array.write(&world, 1, &long).expect("a long write");
+            array.write(&world, 0, &pattern(0, 4)).expect("a short write");
+            assert!(lacking(&shared).is_empty(), "{:?}", world.shape);
+            pull(&world.devices[3]);
+            all_is_there();
+            counts_are_exact(&world, &array);
+        }
+    }
+}
+
+/// A footer that was damaged after a checkpoint: the records tell where they are, and what a lost column held.
+#[test]
+fn records_tell_their_places_where_a_footer_is_damaged() {
+    for carrier in [Carrier::Inband, Carrier::Oob] {
+        let shape = Shape { access: ZoneAccess::Append, carrier, ..RAID5 };
+        let world = World::new(paged(shape, None, NEVER), 1);
+        let array = world.start().expect("an empty array");
+        let blocks = shape.logical_blocks;
+        fill(&world, &array, 0..blocks, 1);
+        array.stop(&world).expect("stopped");
+        let all =
+            (SUPERBLOCK_ZONES..shape.zones).flat_map(|zone| (1..shape.zone_blocks).map(move |at| (zone, at)));
+        for (zone, block) in all {
+            let at = block * BLOCK_BYTES as u64;
+            if world.devices[2].peek(zone, at, 8) == b"TwZonFt\0" {
+                world.devices[2].flip(zone, at + 100);
+            }
+        }
+        let array = world.start().expect("started again");
+        assert!(array.report.left_out > 0, "{:?}", array.report);
+        pull(&world.devices[1]);
+        holds(&world, &array, 0..blocks, 1);
+        assert!(array.set.0.port.counters().reconstructed_reads.get() > 0, "member 1 had some of them");
+    }
+}
+
+/// Where nothing tells which records belong together, a read of what is lost is an error that says so.
+#[test]
+fn what_cannot_be_told_is_an_error_and_says_why() {
+    let shape = Shape { access: ZoneAccess::Append, ..RAID5 };
+    let world = World::new(paged(shape, None, NEVER), 1);
+    let array = world.start().expect("an empty array");
+    fill(&world, &array, 0..shape.logical_blocks, 1);
+    array.stop(&world).expect("stopped");
+    let array = world.start().expect("started again");
+    [1, 2].iter().for_each(|lost| pull(&world.devices[*lost]));
+    let reads = (0..shape.logical_blocks).map(|block| (block, array.read(&world, block, 1)));
+    let (right, errors): (Vec<_>, Vec<_>) = reads.partition(|(_, read)| read.is_ok());
+    assert!(!right.is_empty(), "what the other members hold");
+    assert!(right.iter().all(|(block, read)| read.as_ref() == Ok(&pattern(*block, 1))));
+    let says_why = |error: &VolumeError| error.to_string().contains("are cannot be told");
+    assert!(errors.iter().any(|(_, read)| read.as_ref().is_err_and(says_why)), "{errors:?}");
 }
 
 /// Zone, offset and member of every block with this name: the first one of each row, whose parity may be like it.

@@ -2,10 +2,12 @@
 //! member that is wrong without an error cannot pass for right: another set of columns is tried then.
 
 use layout::units::Slot;
-use layout::zoned::{BlockPlace, ColumnRole, DataOffset};
+use layout::zoned::{BlockName, BlockPlace, ColumnRole, DataOffset};
 use smallvec::SmallVec;
 
+use super::places::{Places, StripeInGroup};
 use super::port::LogPort;
+use super::read_places::places_of;
 use super::segment::Segment;
 use crate::buffer::{Buffer, Slice};
 use crate::error::VolumeError;
@@ -15,10 +17,11 @@ use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
 use layout::units::DeviceOffset;
 
-/// Reads a block of the log and verifies it, from the other columns where it must be (Z-I12).
+/// Reads a block of the log and verifies it, from the other columns where it must be (Z-I12). `name` is what it is.
 pub(super) async fn read_block<D: ZoneDevice>(
     port: &LogPort<D>,
     at: BlockPlace,
+    name: BlockName,
     is_right: &impl Fn(&[u8]) -> bool,
 ) -> Option<Slice> {
     let segment = port.shared.table.get(at.slot)?;
@@ -31,7 +34,7 @@ pub(super) async fn read_block<D: ZoneDevice>(
             return Some(buffer.freeze());
         }
     }
-    make_block(port, &segment, at, is_right).await.ok()
+    make_block(port, &segment, at, name, is_right).await.ok()
 }
 
 /// Blocks side by side in one column whose rows are side by side in every other column, too.
@@ -60,38 +63,44 @@ pub async fn make_block<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     at: BlockPlace,
+    name: BlockName,
     is_right: &impl Fn(&[u8]) -> bool,
 ) -> Result<Slice, VolumeError> {
-    let made = make_blocks(port, segment, at, 1, &|_, bytes: &[u8]| is_right(bytes)).await;
+    let made = make_blocks(port, segment, at, &[name], &|_, bytes: &[u8]| is_right(bytes)).await;
     made.into_iter().next().expect("a result for each block")
 }
 
-/// Makes blocks that lie side by side, the first at a place, from the other columns of their rows, each of which is read once for
-/// all. `is_right` is asked for a block by its number.
+/// Makes blocks with these names that lie side by side, the first at a place, from the other columns of their rows, each of which is
+/// read once for all. `is_right` is asked for a block by its number.
 ///
 /// # Errors
-/// For each block as for one alone.
+/// For each block as for one alone; where the drives chose places, also that it cannot be told where the other columns have the rows.
 pub async fn make_blocks<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     at: BlockPlace,
-    blocks: usize,
+    names: &[BlockName],
     is_right: &impl Fn(usize, &[u8]) -> bool,
 ) -> Vec<Result<Slice, VolumeError>> {
+    let places = match places_of(port, segment).await {
+        Ok(places) => places,
+        Err(error) => return names.iter().map(|_| Err(error.clone())).collect(),
+    };
     let make = async |(first, stretch): (usize, Stretch)| {
         let is_right = |number: usize, bytes: &[u8]| is_right(first + number, bytes);
-        let mut made = make_stretch(port, segment, stretch, &is_right).await;
+        let names = &names[first..first + stretch.blocks];
+        let mut made = make_stretch(port, segment, stretch, (places.as_deref(), names), &is_right).await;
         for number in 0..made.blocks.len() {
             // One bad block of another column makes no others of it unreadable.
             if made.blocks[number].is_none() && made.had_errors && stretch.blocks > 1 {
                 let own = |_, bytes: &[u8]| is_right(number, bytes);
-                made.blocks[number] =
-                    make_stretch(port, segment, stretch.alone(number), &own).await.blocks[0].take();
+                let (alone, known) = (stretch.alone(number), (places.as_deref(), &names[number..=number]));
+                made.blocks[number] = make_stretch(port, segment, alone, known, &own).await.blocks[0].take();
             }
         }
         made.blocks
     };
-    let made = join_all(stretches(segment, at, blocks).into_iter().map(|of| Box::pin(make(of)))).await;
+    let made = join_all(stretches(segment, at, names.len()).into_iter().map(|of| Box::pin(make(of)))).await;
     let unreadable = |number: usize| {
         let slot = segment.slot_of(at.column);
         let in_zone = (u64::from(at.block) + number as u64) * BLOCK_BYTES as u64;
@@ -115,7 +124,8 @@ fn stretches(segment: &Segment, at: BlockPlace, blocks: usize) -> SmallVec<[(usi
         let offset = DataOffset::of_zone_block(at.block).expect("the map names blocks of the data region");
         let band = segment.shape().plan().band_blocks;
         let in_band = band - offset.0 % band;
-        let in_record = segment.table.as_ref().map_or(u32::MAX, |table| table.left_in_record(offset.0));
+        let record = u32::from(segment.shape().plan().record_blocks);
+        let in_record = if segment.shape().is_append() { record - offset.0 % record } else { u32::MAX };
         let own = (blocks - first).min(in_band.min(in_record) as usize);
         stretches.push((first, Stretch { at, offset, blocks: own }));
         first += own;
@@ -139,26 +149,59 @@ struct Made {
     had_errors: bool,
 }
 
+/// `known`: where the records of the segment are, if the drives chose it, and the names of the blocks.
 async fn make_stretch<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     stretch: Stretch,
+    known: (Option<&Places>, &[BlockName]),
     is_right: &impl Fn(usize, &[u8]) -> bool,
 ) -> Made {
+    let mut made = Made { blocks: vec![None; stretch.blocks], had_errors: false };
     let ColumnRole::Data(index) = segment.shape().role(stretch.at.column, stretch.offset) else {
-        return Made { blocks: vec![None; stretch.blocks], had_errors: false };
+        return made;
     };
     port.counters().reconstructed_reads.add(1);
-    let rows = read_rows(port, segment, stretch, index).await;
-    let solve = |number| {
-        let is_right = |bytes: &[u8]| is_right(number, bytes);
-        solve(&rows.row(number), usize::from(index), port, &is_right)
-    };
-    Made { blocks: (0..stretch.blocks).map(solve).collect(), had_errors: rows.had_errors }
+    for stripe in stripes_of(stretch, known) {
+        let rows = read_rows(port, segment, (stretch, stripe), index).await;
+        made.had_errors |= rows.had_errors;
+        for (number, block) in made.blocks.iter_mut().enumerate().filter(|(_, block)| block.is_none()) {
+            let is_right = |bytes: &[u8]| is_right(number, bytes);
+            *block = solve(&rows.row(number), usize::from(index), port, &is_right);
+        }
+        if made.blocks.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    made
+}
+
+/// Where the rows of a stretch are in the other columns.
+#[derive(Clone, Copy)]
+enum Rest<'a> {
+    /// At the same offset.
+    There,
+    /// Where the drives put the records of this stripe.
+    Of(&'a Places, StripeInGroup),
+}
+
+/// The stripes that a stretch may be of: more than one where its column is lost, and only the names of its blocks tell.
+fn stripes_of<'a>(
+    stretch: Stretch,
+    (places, names): (Option<&'a Places>, &[BlockName]),
+) -> SmallVec<[Rest<'a>; 2]> {
+    let Some(places) = places else { return smallvec::smallvec![Rest::There] };
+    let stripes = places.stripes_at(stretch.at.column, stretch.offset.0, names);
+    stripes.into_iter().map(|stripe| Rest::Of(places, stripe)).collect()
 }
 
 /// Reads the other columns of the rows. What cannot be read is absent.
-async fn read_rows<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment, stretch: Stretch, index: u8) -> Rows {
+async fn read_rows<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    (stretch, rest): (Stretch, Rest<'_>),
+    index: u8,
+) -> Rows {
     let Stretch { at, offset, blocks } = stretch;
     let data = vec![None; segment.data_columns()];
     let mut rows = Rows { data, copies: Vec::new(), p: None, q: None, had_errors: false };
@@ -166,7 +209,7 @@ async fn read_rows<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment, stretch:
     let mut reads = Vec::new();
     for (column, slot, _) in segment.zones() {
         let zone = segment.readable_zone_of(column);
-        let (Some(zone), Some(block)) = (zone, other_block(segment, at, offset, column)) else { continue };
+        let (Some(zone), Some(block)) = (zone, rest.block(stretch, column)) else { continue };
         if column == at.column || port.shared.members.state(slot) != MemberState::InSync {
             continue;
         }
@@ -215,14 +258,16 @@ impl Rows {
     }
 }
 
-/// Where the same row is in another column: at the same offset, or, where the drives chose, where the table says.
-fn other_block(segment: &Segment, at: BlockPlace, offset: DataOffset, column: u8) -> Option<u32> {
-    match &segment.table {
-        None => Some(at.block),
-        Some(table) => {
-            let (group, id, in_record) = table.stripe_at(at.column, offset.0)?;
-            let start = table.find(column, group, id)?;
-            Some(DataOffset(start + in_record).zone_block())
+impl Rest<'_> {
+    /// The block of the zone at which the first row is in another column.
+    fn block(&self, stretch: Stretch, column: u8) -> Option<u32> {
+        match *self {
+            Rest::There => Some(stretch.at.block),
+            Rest::Of(places, (group, id)) => {
+                let (_, in_record) = places.table.in_group(stretch.offset.0);
+                let start = places.table.find(column, group, id)?;
+                Some(DataOffset(start + u32::from(in_record)).zone_block())
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use layout::zoned::{Epoch, FooterBlock, SegmentHeader, ZonePlace};
 
 use super::config::SUPERBLOCK_ZONES;
+use super::places::HeldPlaces;
 use super::port::LogPort;
 use super::recover::decide::{SegmentFound, footer_places};
 use super::recover::scan::{
@@ -92,6 +93,8 @@ pub async fn exchange<D: ZoneDevice>(port: &LogPort<D>, joining: &Joining<D>) ->
         }
     }
     adopted.iter().for_each(|own| own.segment.place_column(own.column, Some(own.zone)));
+    // What was read of footers while the member was away lacks its own.
+    adopted.iter().flat_map(|own| &own.segment.places).for_each(HeldPlaces::let_go);
     let zoned = device.zoned();
     shared.table.exchange(*slot, free, limit(zoned.open_max, zoned.active_max));
     shared.members.exchange(*slot, *uuid);
@@ -125,12 +128,14 @@ async fn adopt<D: ZoneDevice>(port: &LogPort<D>, joining: &Joining<D>, zone: &Zo
     if (first.epoch, first.data_blocks) != (epoch, data_blocks) {
         return None;
     }
-    if let Some(table) = &segment.table {
+    // Where footers say the places, they are this column's own: nothing was guessed while its member was away.
+    if let Some(places) = segment.places.as_ref().and_then(HeldPlaces::that_stay) {
         let mut columns = vec![None; header.columns.len()];
         columns[usize::from(header.column)] =
             Some(ColumnFound { footer: Some(own), end_block: zone.end_block, ..ColumnFound::default() });
-        let found = SegmentFound { header: SegmentHeader { column: 0, ..header.clone() }, columns };
-        let is_named = |(column, group, id, start)| table.find(column, group, id) == Some(start);
+        let header = SegmentHeader { column: 0, ..SegmentHeader::clone(header) };
+        let found = SegmentFound { header, columns };
+        let is_named = |(column, group, id, start)| places.table.find(column, group, id) == Some(start);
         if !footer_places(&found).into_iter().all(is_named) {
             return None;
         }

@@ -8,6 +8,7 @@
 //! Nothing here reads or writes: what does is [`super::paging`] and [`super::checkpoint`].
 
 mod group;
+pub mod groups;
 mod pages;
 mod pending;
 mod zeroes;
@@ -16,10 +17,11 @@ use std::ops::Range;
 use std::task::Waker;
 
 use self::group::Group;
+use self::groups::{Groups, ROOT_BLOCK_GROUPS};
 use self::pending::PendingRanges;
 use super::sequence::Sequence;
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use layout::zoned::{BlockPlace, MapEntry, MapShape};
 use smallvec::SmallVec;
 
@@ -67,14 +69,12 @@ pub struct OutOfMemory {
 pub struct Map {
     shape: MapShape,
     blocks: u64,
-    groups: Box<[Mutex<Group>]>,
+    groups: Groups,
     ranges: PendingRanges,
     /// Groups that take memory.
     in_memory: AtomicUsize,
     /// Groups that were changed since the last checkpoint that has them.
     changed: AtomicUsize,
-    /// Counts checkpoints that have begun.
-    cycle: AtomicU32,
     /// Tasks that wait for a group which another one reads.
     waiting: Mutex<Vec<(u64, Waker)>>,
 }
@@ -86,11 +86,10 @@ impl Map {
         Map {
             shape,
             blocks,
-            groups: (0..groups).map(|_| Mutex::new(Group::default())).collect(),
+            groups: Groups::new(groups),
             ranges: PendingRanges::default(),
             in_memory: AtomicUsize::new(0),
             changed: AtomicUsize::new(0),
-            cycle: AtomicU32::new(0),
             waiting: Mutex::new(Vec::new()),
         }
     }
@@ -102,7 +101,7 @@ impl Map {
 
     /// Groups of the map.
     pub fn groups(&self) -> u64 {
-        self.groups.len() as u64
+        self.groups.count()
     }
 
     /// How entries are kept.
@@ -110,9 +109,25 @@ impl Map {
         &self.shape
     }
 
-    fn group(&self, block: u64) -> (&Mutex<Group>, usize) {
+    /// The group of a block, and the block's place there. None: nothing near it was ever written.
+    fn group(&self, block: u64) -> (Option<&Mutex<Group>>, usize) {
         assert!(block < self.blocks, "block {block} is in the array");
-        (&self.groups[self.group_of(block) as usize], self.place_in_group(block))
+        (self.groups.get(self.group_of(block)), self.place_in_group(block))
+    }
+
+    /// The group of a block that is being written.
+    fn written_group(&self, block: u64) -> &Mutex<Group> {
+        self.group(block).0.expect("a group of which a block is written is there")
+    }
+
+    /// Blocks of the root of which a group was written.
+    pub fn root_blocks_there(&self) -> usize {
+        self.groups.there().count()
+    }
+
+    /// Their groups: all others are zeroes.
+    pub fn groups_there(&self) -> impl Iterator<Item = u64> {
+        self.groups.there().flat_map(|(number, groups)| (number * ROOT_BLOCK_GROUPS..).take(groups.len()))
     }
 
     /// The group that a block is in.
@@ -146,7 +161,7 @@ impl Map {
     /// # Errors
     /// The log says it.
     pub fn get(&self, block: u64) -> Result<MapEntry, OutOfMemory> {
-        let (group, at) = self.group(block);
+        let (Some(group), at) = self.group(block) else { return Ok(MapEntry::Zeroes) };
         let mut group = group.lock();
         group.was_used = true;
         group.entries.get(&self.shape, at).ok_or(OutOfMemory { group: self.group_of(block) })
@@ -157,8 +172,8 @@ impl Map {
     /// # Panics
     /// If its group is in the log.
     pub fn set(&self, block: u64, mapped: MapEntry) -> Change {
-        let (group, at) = self.group(block);
-        self.change(&mut group.lock(), at, mapped)
+        let group = self.groups.made(self.group_of(block));
+        self.change(&mut group.lock(), self.place_in_group(block), mapped)
     }
 
     /// Changes an entry of a group that is in memory.
@@ -168,7 +183,7 @@ impl Map {
             self.in_memory.fetch_add(1, SeqCst);
         }
         self.note_changed(group);
-        Change { from, to, is_late: group.cycle == self.cycle.load(SeqCst) }
+        Change { from, to, is_late: group.cycle == self.groups.cycle() }
     }
 
     fn note_changed(&self, group: &mut Group) {
@@ -184,7 +199,9 @@ impl Map {
     /// The entries of a block are in the log.
     pub fn begin(&self, blocks: Range<u64>, floor: Sequence) -> Result<(), OutOfMemory> {
         let parts = || self.parts(blocks.clone());
-        let mut groups: SmallVec<[_; 2]> = parts().map(|part| self.group(part.start).0.lock()).collect();
+        let made: SmallVec<[_; 2]> =
+            parts().map(|part| self.groups.made(self.group_of(part.start))).collect();
+        let mut groups: SmallVec<[_; 2]> = made.into_iter().map(Mutex::lock).collect();
         for (group, part) in groups.iter_mut().zip(parts()) {
             if matches!(group.entries, group::Entries::Out) {
                 return Err(OutOfMemory { group: self.group_of(part.start) });
@@ -205,8 +222,10 @@ impl Map {
         order.sort_unstable();
         order.dedup();
         // In order, so that shards which need the same groups never wait for each other in a circle.
-        let mut groups: SmallVec<[_; STRIPE_BLOCKS]> =
-            order.iter().map(|number| self.groups[*number as usize].lock()).collect();
+        let mut groups: SmallVec<[_; STRIPE_BLOCKS]> = order
+            .iter()
+            .map(|number| self.groups.get(*number).expect("its write has begun").lock())
+            .collect();
         let group_of = |block| order.binary_search(&self.group_of(block)).expect("its group is locked");
         // The entries of a large map are in no cache. Looked at one after the other, with no lock in between, they cost about one
         // miss; each behind a lock of its own, they cost a tenth of a small write.
@@ -236,7 +255,7 @@ impl Map {
         mapped: MapEntry,
         counted: impl FnOnce(&[Change]),
     ) -> Result<bool, OutOfMemory> {
-        let (group, at) = self.group(block);
+        let (Some(group), at) = self.group(block) else { return Ok(false) };
         let mut group = group.lock();
         let stands = group.entries.get(&self.shape, at);
         let stands = stands.ok_or(OutOfMemory { group: self.group_of(block) })?;
@@ -256,7 +275,12 @@ impl Map {
             return Ok(true);
         }
         for part in self.parts(range) {
-            let (group, first) = self.group(part.start);
+            let (Some(group), first) = self.group(part.start) else {
+                if wanted == MapEntry::Zeroes {
+                    return Ok(true);
+                }
+                continue;
+            };
             let group = group.lock();
             for at in first..first + (part.end - part.start) as usize {
                 let entry = group.entries.get(&self.shape, at);
@@ -270,7 +294,7 @@ impl Map {
 
     /// A write of a block ends, and was not applied.
     pub fn abandon(&self, block: u64) {
-        self.group(block).0.lock().pending.abandon(block);
+        self.written_group(block).lock().pending.abandon(block);
     }
 
     /// Blocks that are mapped to a place, in order, as far as memory says it.
@@ -386,7 +410,7 @@ mod tests {
             begin(&map, 2000);
             map.abandon(2000);
             assert_eq!(applied(&map, 2000, 8, at(80)), Some(kept(at(70), bytes)));
-            assert!(map.group(2000).0.lock().pending.is_empty(), "all have ended");
+            assert!(map.written_group(2000).lock().pending.is_empty(), "all have ended");
         }
     }
 
@@ -413,7 +437,13 @@ mod tests {
             assert_eq!(replaced, [new, new, new, kept(at(3), bytes), new]);
             let there = [5, 6, 2000, 2999].map(|block| get(&map, block));
             assert_eq!(there, [9, 7, 4, 1].map(|sequence| kept(at(sequence), bytes)));
-            assert!(map.groups.iter().all(|group| group.lock().pending.is_empty()), "all have ended");
+            assert!(
+                map.groups
+                    .there()
+                    .flat_map(|(_, groups)| groups)
+                    .all(|group| group.lock().pending.is_empty()),
+                "all have ended"
+            );
         }
     }
 
@@ -423,7 +453,7 @@ mod tests {
         let map = new(2000, WIDE);
         let sequence = || Some(Sequence(9));
         [10, 1999].into_iter().for_each(|block| _ = map.set(block, at(block)));
-        let cycle = map.begin_checkpoint();
+        let cycle = map.begin_checkpoint(|| {}).0;
         let taken: Vec<Snapshot> =
             (0..3).map(|group| map.snapshot(group, cycle, sequence).expect("taken")).collect();
         let blocks = taken.iter().map(|snapshot| snapshot.block.is_some());

@@ -521,7 +521,10 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     }
     is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
     match is_whole {
-        true => segment.set_state(SegmentState::Sealed),
+        true => {
+            segment.set_state(SegmentState::Sealed);
+            let_go_of_places(port, segment);
+        }
         false => segment.cut_short(&notes),
     }
     // A member that is behind lacks a column of it, or a column is damaged, or it is narrower than the array that grows.
@@ -530,6 +533,14 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
         || members.is_growing() && segment.headers.len() < members.width();
     let is_of_clients = matches!(segment.headers[0].class, Class::Small | Class::Large);
     port.shared.space.closed(is_of_clients, is_whole, lacks);
+}
+
+/// Footers of all columns say where the records of a sealed segment are: memory need not. Of a column that was left out none does.
+fn let_go_of_places<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
+    let there = port.shared.table.get(segment.slot()).filter(|there| std::ptr::eq(&**there, segment));
+    if let Some(segment) = there.filter(|segment| segment.zones().all(|(_, _, zone)| zone.is_some())) {
+        port.shared.places.sealed(&segment);
+    }
 }
 
 /// Writes a column's footer, if there is one, and finishes its zone, which is not active then. False if it has no footer now.

@@ -12,6 +12,7 @@ use layout::zoned::{BlockName, BlockPlace, MapEntry};
 
 use super::config::RESERVED_SEGMENTS;
 use super::encode::StripeBlock;
+use super::map::groups::ROOT_BLOCK_GROUPS;
 use super::map::{Evicted, Taken};
 use super::open::{OpenSegments, Stream};
 use super::paging::{GROUPS_AT_ONCE, load, load_all, slot_of};
@@ -82,7 +83,7 @@ pub(super) async fn move_groups<D: ZoneDevice>(
             .and_then(|word| slot_of(map.shape(), word))
             .is_some_and(|slot| segments.contains(&slot))
     };
-    let groups: Vec<u64> = (0..map.groups()).filter(is_there).collect();
+    let groups: Vec<u64> = map.groups_there().filter(is_there).collect();
     for some in groups.chunks(GROUPS_AT_ONCE) {
         load_all(port, some.iter().copied().collect()).await?;
         let mut blocks = Vec::new();
@@ -122,7 +123,7 @@ pub async fn page_out<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
 async fn look_through<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -> u64 {
     let shared = &engine.port.shared;
     let Some(valid) = shared.valid.as_ref().filter(|valid| !valid.are_known()) else { return hand };
-    let groups: Vec<u64> = (0..shared.map.groups()).collect();
+    let groups: Vec<u64> = shared.map.groups_there().collect();
     for some in groups.chunks(shared.memory.round().min(GROUPS_AT_ONCE)) {
         for &group in some {
             while let Err(out) = shared.map.look(group, |place| valid.add(place)) {
@@ -153,11 +154,11 @@ async fn turn<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, mut hand: u64) -> u64 {
     let wanted = limit - engine.port.shared.memory.round();
     // Z-I10: what is reserved is for reclaim. While nothing else is free what changed stays, and memory is exceeded.
     let may_write = || engine.port.shared.table.free_least() > RESERVED_SEGMENTS;
-    let mut left = 2 * map.groups();
+    let mut left = 2 * map.root_blocks_there() as u64 * ROOT_BLOCK_GROUPS;
     while map.in_memory() > wanted && left > 0 {
         let mut dirty = Vec::new();
         while map.in_memory() > wanted + dirty.len() && left > 0 && dirty.len() < GROUPS_AT_ONCE {
-            hand = (hand + 1) % map.groups();
+            hand = map.next_there(hand);
             left -= 1;
             if let Evicted::Write(bytes) = map.evict(hand, may_write()) {
                 dirty.push((hand, bytes));

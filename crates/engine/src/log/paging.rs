@@ -122,7 +122,8 @@ pub async fn holds<D: ZoneDevice>(
 pub async fn all_entries<D: ZoneDevice>(port: &LogPort<D>) -> Result<Vec<(u64, MapEntry)>, VolumeError> {
     let map = &port.shared.map;
     let mut found = Vec::new();
-    for group in 0..map.groups() {
+    let groups: Vec<u64> = map.groups_there().collect();
+    for group in groups {
         loop {
             let entries: Result<Vec<MapEntry>, OutOfMemory> =
                 map.blocks_of(group).map(|block| map.get(block)).collect();
@@ -227,8 +228,8 @@ pub(super) async fn read_group<D: ZoneDevice>(
     let (map, shape) = (&port.shared.map, port.shared.map.shape().of_root());
     let MapEntry::At { place, checksum } = shape.entry(word)? else { return None };
     let is_right = |bytes: &[u8]| check_matches(&shape, checksum, Checksum::of(bytes));
-    let contents = read_block(port, place, &is_right).await?;
     let name = BlockName::Mapping(map.blocks_of(group).start);
+    let contents = read_block(port, place, name, &is_right).await?;
     let entry =
         BlockEntry { name, sequence: super::sequence::Sequence(1), checksum: Checksum::of(contents.bytes()) };
     MappingBlock::parse_where(contents.bytes(), &entry, map.shape(), is_there).ok()

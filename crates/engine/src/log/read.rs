@@ -4,7 +4,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::zoned::{BlockPlace, Checksum, MapEntry};
+use layout::zoned::{BlockName, BlockPlace, Checksum, MapEntry};
+use smallvec::SmallVec;
 
 use super::damage::{Damage, report};
 use super::degraded::{make_blocks, read_block};
@@ -66,7 +67,7 @@ pub async fn read_blocks<D: ZoneDevice>(
         verify(engine, run, buffer.as_ref(), &mut blocks, &mut wrong);
     }
     if !wrong.is_empty() {
-        Box::pin(make(engine, wrong, &mut blocks)).await?;
+        Box::pin(make(engine, first, wrong, &mut blocks)).await?;
     }
     drop(pin);
     Ok(blocks.into_iter().collect())
@@ -185,12 +186,15 @@ fn verify<D: ZoneDevice>(
 /// Makes what is not right from the other columns, all at once.
 async fn make<D: ZoneDevice>(
     engine: &LogEngine<D>,
+    first_block: u64,
     wrong: Vec<Wrong>,
     blocks: &mut [Slice],
 ) -> Result<(), VolumeError> {
-    let make = async |Wrong { segment, at, checks, .. }: &Wrong| {
+    let name = |number: usize| BlockName::User(first_block + number as u64);
+    let make = async |Wrong { first, segment, at, checks }: &Wrong| {
         let is_right = |number: usize, bytes: &[u8]| is_right(engine, checks[number], bytes);
-        make_blocks(&engine.port, segment, *at, checks.len(), &is_right).await
+        let names: SmallVec<[BlockName; 8]> = (*first..first + checks.len()).map(name).collect();
+        make_blocks(&engine.port, segment, *at, &names, &is_right).await
     };
     let made = join_all(wrong.iter().map(|wrong| Box::pin(make(wrong)))).await;
     for (Wrong { first, at, checks, .. }, made) in wrong.iter().zip(made) {
@@ -201,7 +205,7 @@ async fn make<D: ZoneDevice>(
                     // Its run may have failed by another block.
                     let at = BlockPlace { block: at.block + number as u32, ..*at };
                     let is_right = |bytes: &[u8]| is_right(engine, checks[number], bytes);
-                    read_block(&engine.port, at, &is_right).await.ok_or(error)?
+                    read_block(&engine.port, at, name(first + number), &is_right).await.ok_or(error)?
                 }
             };
         }

@@ -13,9 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::zoned::{
-    BlockName, BlockPlace, Class, EmptiedEntry, MapEntry, ROOT_ENTRIES, TABLE_ENTRIES, ZeroesEntry,
-};
+use layout::zoned::{BlockName, BlockPlace, Class, EmptiedEntry, MapEntry, TABLE_ENTRIES, ZeroesEntry};
 
 use self::choose::{Candidate, ReclaimPolicy, choose};
 use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
@@ -327,7 +325,7 @@ fn age(now: Sequence, last: Sequence) -> u64 {
 /// Blocks that a checkpoint takes now, padding included.
 fn checkpoint_blocks<D: ZoneDevice>(engine: &LogEngine<D>) -> u64 {
     let shared = &engine.port.shared;
-    let lists = shared.map.groups().div_ceil(ROOT_ENTRIES.into())
+    let lists = shared.map.root_blocks_there() as u64
         + (shared.table.all().len() as u64).div_ceil(TABLE_ENTRIES.into());
     let stripe = stripe_least(engine);
     [shared.map.changed() as u64, lists].into_iter().map(|blocks| blocks.next_multiple_of(stripe)).sum()

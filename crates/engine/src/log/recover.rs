@@ -6,6 +6,7 @@
 //! sealed rather than written on (docs/decisions/2026-11-25-log-engine.md). Nothing here depends on the order in which things
 //! are found, so a recovery that was cut short is done again with the same result.
 
+pub mod columns;
 pub mod decide;
 #[cfg(test)]
 mod decide_tests;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use layout::zoned::{BlockName, Checkpoint, EmptiedEntry, Epoch, SegmentHeader, ZonePlace};
 use smallvec::SmallVec;
 
+use self::columns::{COLUMNS_AT_ONCE, Present, present, read_footers};
 use self::decide::{
     Decision, Footers, LiveBlock, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable,
     named_blocks, newest_footers,
@@ -30,7 +32,7 @@ use self::decide::{
 use self::found::{Failure, Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::known::{Known, Lists, Reading};
 use self::map::build_map;
-use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
+use self::scan::{ColumnFound, HeaderFound, ZoneFound, scan_column, scan_member};
 use super::checkpoints::Checkpoints;
 use super::config::{LogConfig, SUPERBLOCK_ZONES};
 use super::damage::{Damage, report};
@@ -38,6 +40,8 @@ use super::health::LogMembers;
 use super::map::Map;
 use super::map_memory::MapMemory;
 use super::pins::Pins;
+use super::places::HeldPlaces;
+use super::places_memory::PlacesInMemory;
 use super::port::{LogPlatform, LogPort};
 use super::segment::{Segment, SegmentState};
 use super::segment_table::SegmentTable;
@@ -56,9 +60,6 @@ use crate::zone_device::ZoneDevice;
 
 /// Blocks of a segment's columns that are listed before other tasks have a turn.
 const OFFSETS_PER_TURN: u32 = 2048;
-
-/// Columns of a segment that are read at once: each takes up to 1 MiB meanwhile.
-const COLUMNS_AT_ONCE: usize = 8;
 
 /// What a start is made from: what the superblocks say, and the members.
 pub struct Start<D> {
@@ -254,27 +255,20 @@ async fn scan_zones<D: ZoneDevice>(
     start: &Start<D>,
     pool: &Arc<Pool>,
 ) -> Result<Vec<ZoneFound>, RecoverError> {
-    let mut zones = Vec::new();
-    for (slot, device) in start.devices.iter().enumerate() {
-        let (Some(device), MemberState::InSync) = (device, start.states[slot]) else { continue };
+    let scan = async |(slot, device): (usize, &Rc<D>)| {
         let place =
             ZonePlace { set_uuid: start.config.set_uuid, device_uuid: start.config.devices[slot], zone: 0 };
         let found = scan_member(device, pool, SUPERBLOCK_ZONES, place, slot).await;
-        zones.extend(found.map_err(|error| RecoverError::Member { slot, error })?);
+        found.map_err(|error| RecoverError::Member { slot, error })
+    };
+    let there = start.devices.iter().enumerate();
+    let there = there.filter(|(slot, _)| start.states[*slot] == MemberState::InSync);
+    let there = there.filter_map(|(slot, device)| Some((slot, device.as_ref()?)));
+    let mut zones = Vec::new();
+    for found in join_all(there.map(|member| Box::pin(scan(member)))).await {
+        zones.append(&mut found?);
     }
     Ok(zones)
-}
-
-/// Where drives choose places, footers alone say which stripe a place belongs to, each of its own column: they are read while they
-/// are there, and a segment of which one is missing is read whole.
-fn without_blocks(judged: Judged, reading: Reading) -> Judged {
-    let are_all_there = judged.found.columns.iter().all(Option::is_some) && all_have_footers(&judged);
-    match (reading, &judged.decision) {
-        (Reading::LeftOut(lists), Decision::Sealed(_)) if are_all_there => {
-            Judged { decision: Decision::Sealed(Vec::new()), left_out: Some(lists), is_gone: false, ..judged }
-        }
-        _ => judged,
-    }
 }
 
 /// Gathers the columns of each segment. Superblocks that list a member are durable before a segment has a column of it, so a header
@@ -290,7 +284,7 @@ fn columns_of(zones: &[ZoneFound], members: usize) -> Columns {
             continue;
         }
         let found = columns.entry((header.segment, header.tag)).or_insert_with(|| FoundColumns {
-            header: SegmentHeader { column: 0, generation: 0, ..header.clone() },
+            header: SegmentHeader { column: 0, generation: 0, ..SegmentHeader::clone(header) },
             zones: vec![None; header.columns.len()],
         });
         if let Some(own) = found.zones.get_mut(usize::from(header.column)) {
@@ -317,7 +311,7 @@ async fn read_known<D: ZoneDevice>(
             break;
         }
     }
-    lists.known(said, port.shared.map.groups()).map_err(Failure::Checkpoint)
+    lists.known(said, &port.shared.map).map_err(Failure::Checkpoint)
 }
 
 /// Z-I17: a start that moved a checkpoint's lists, and was cut short, may have emptied the segment that they were in, and what is
@@ -344,7 +338,7 @@ async fn stand_on_what_is_there<D: ZoneDevice>(
                 break;
             }
         }
-        *known = lists.known(said, shared.map.groups()).map_err(Failure::Checkpoint)?;
+        *known = lists.known(said, &shared.map).map_err(Failure::Checkpoint)?;
     }
     match known.pinned(shared.map.shape()).into_iter().any(is_gone) {
         true => Err(Failure::Checkpoint("a segment that it needs was emptied")),
@@ -361,12 +355,9 @@ async fn read_segment<D: ZoneDevice>(
     let FoundColumns { header, zones } = found;
     let reading = known.map_or(Reading::Whole, |known| known.decide(header, zones));
     let left_out = match reading {
-        Reading::LeftOut(lists) if !header.shape.is_append() => Some(lists),
+        Reading::LeftOut(lists) => Some(lists),
         Reading::Gone => None,
-        Reading::Whole | Reading::LeftOut(_) => {
-            let judged = judge(&|slot| port.device(slot), &port.pool, header, zones.clone()).await;
-            return without_blocks(judged, reading);
-        }
+        Reading::Whole => return judge(&|slot| port.device(slot), &port.pool, header, zones.clone()).await,
     };
     let column = |zone: &Option<ZoneFound>| {
         let end_block = zone.as_ref()?.end_block;
@@ -382,27 +373,6 @@ async fn read_segment<D: ZoneDevice>(
     }
 }
 
-/// A column that a member has which can be read.
-struct Present<'a, D> {
-    header: SegmentHeader,
-    zone: &'a ZoneFound,
-    device: Rc<D>,
-}
-
-/// The columns of a segment that are there, with their headers.
-fn present<'a, D>(
-    devices: &impl Fn(usize) -> Option<Rc<D>>,
-    header: &SegmentHeader,
-    zones: &'a [Option<ZoneFound>],
-) -> Vec<Present<'a, D>> {
-    let column = |(column, zone): (u8, &'a Option<ZoneFound>)| {
-        let zone = zone.as_ref()?;
-        let device = devices(zone.slot)?;
-        Some(Present { header: SegmentHeader { column, ..header.clone() }, zone, device })
-    };
-    (0..).zip(zones).filter_map(column).collect()
-}
-
 /// Reads what the columns of a segment hold, their footers and, where those are not enough, their records, and decides what
 /// counts. `zones` are those with a header of the segment, by column, each of a member that `devices` has.
 pub async fn judge<D: ZoneDevice>(
@@ -411,17 +381,7 @@ pub async fn judge<D: ZoneDevice>(
     header: &SegmentHeader,
     zones: Vec<Option<ZoneFound>>,
 ) -> Judged {
-    let header = SegmentHeader { column: 0, generation: 0, ..header.clone() };
-    let mut found = SegmentFound { columns: vec![None; header.columns.len()], header };
-    let read = async |of: &Present<'_, D>| {
-        let footer = read_footer(&*of.device, pool, of.zone, &of.header).await;
-        (of.header.column, ColumnFound { footer, end_block: of.zone.end_block, ..ColumnFound::default() })
-    };
-    for some in present(devices, &found.header, &zones).chunks(COLUMNS_AT_ONCE) {
-        for (column, held) in join_all(some.iter().map(|of| Box::pin(read(of)))).await {
-            found.columns[usize::from(column)] = Some(held);
-        }
-    }
+    let mut found = read_footers(devices, pool, header, &zones).await;
     let decision = match Footers::of(&found) {
         Some(footers) => Decision::Sealed(named_by(&footers).await),
         None => {
@@ -555,6 +515,7 @@ fn share<D: ZoneDevice>(
         checkpoints: Checkpoints::new(config.map_limits.changed),
         counters: Arc::clone(&start.counters),
         table,
+        places: PlacesInMemory::default(),
         config,
     };
     (Arc::new(shared), loose)
@@ -575,19 +536,24 @@ fn place(shared: &LogShared, judged: &Judged) {
     if !shared.table.take_found(header.slot) {
         return;
     }
-    let state = match judged.decision {
-        Decision::Sealed(_) if judged.left_out.is_some() || all_have_footers(judged) => SegmentState::Sealed,
-        Decision::Sealed(_) | Decision::Records { .. } => SegmentState::Short,
+    let is_sealed = match judged.decision {
+        Decision::Sealed(_) => judged.left_out.is_some() || all_have_footers(judged),
+        Decision::Records { .. } => false,
     };
-    let mut segment = Segment::new(&as_found(judged), state);
+    let is_whole = judged.found.columns.iter().all(Option::is_some);
+    let mut segment = match is_sealed {
+        true if is_whole => Segment::of_footers(&as_found(judged)),
+        true => Segment::new(&as_found(judged), SegmentState::Sealed),
+        false => Segment::new(&as_found(judged), SegmentState::Short),
+    };
     segment.read_without(&judged.lacking);
     if judged.left_out.is_some() {
         segment.leave_out();
     }
-    if let Some(table) = &segment.table {
+    if let Some(places) = segment.places.as_ref().and_then(HeldPlaces::that_stay) {
         // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
-        for (column, group, id, start) in places_of(judged) {
-            _ = table.place(column, group, id, start);
+        for (column, group, id, start) in places_in(judged) {
+            _ = places.table.place(column, group, id, start);
         }
     }
     shared.table.insert(Arc::new(segment));
@@ -610,7 +576,7 @@ fn as_found(judged: &Judged) -> SegmentHeader {
 }
 
 /// Where the records of an append segment are: column, group, id of the stripe, first block.
-fn places_of(judged: &Judged) -> Vec<(u8, u32, u16, u32)> {
+fn places_in(judged: &Judged) -> Vec<(u8, u32, u16, u32)> {
     let Decision::Records { stripes, .. } = &judged.decision else { return footer_places(&judged.found) };
     let group_blocks = judged.found.header.shape.group_blocks();
     let of_stripe = |stripe: &StripeFound| {
@@ -628,14 +594,16 @@ fn name_headers<D: ZoneDevice>(
     segments: &BTreeMap<SegmentKey, Judged>,
     zones: &[ZoneFound],
 ) {
+    let unknown = zones.iter().filter(|zone| zone.header == HeaderFound::Unknown);
+    let unknown: BTreeSet<(usize, u32)> = unknown.map(|zone| (zone.slot, zone.zone)).collect();
     for judged in segments.values().filter(|judged| !judged.is_gone) {
-        for (column, found) in judged.found.header.columns.iter().zip(&judged.found.columns) {
+        let columns = judged.found.header.columns.iter().zip(&judged.found.columns);
+        for (column, _) in columns.filter(|(_, found)| found.is_none()) {
+            let Some(zone) = column.zone else { continue };
             let slot = usize::from(column.slot);
-            let is_at = |zone: &&ZoneFound| (zone.slot, Some(zone.zone)) == (slot, column.zone);
-            let there = zones.iter().find(is_at).filter(|_| found.is_none());
-            if let Some(there) = there.filter(|there| there.header == HeaderFound::Unknown) {
+            if unknown.contains(&(slot, zone)) {
                 let what = "the segment's header is not right";
-                report(port, &Damage { slot, zone: there.zone, block: 0, what });
+                report(port, &Damage { slot, zone, block: 0, what });
             }
         }
     }

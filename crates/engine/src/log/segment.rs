@@ -2,12 +2,14 @@
 //! Shared by all shards; a lock is held for a few numbers at a time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use layout::zoned::{BlockEntry, Carrier, DataOffset, OOB_BYTES, SegmentHeader, SegmentShape};
 use smallvec::SmallVec;
 
 use super::append_table::AppendTable;
+use super::places::{HeldPlaces, Places};
 use super::stripe_group::StripeGroups;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -132,13 +134,26 @@ pub struct Segment {
     /// The groups, where the drive chooses places.
     pub groups: Option<StripeGroups>,
     /// Where the stripes of each group are, where the drive chooses places.
-    pub table: Option<AppendTable>,
+    pub places: Option<HeldPlaces>,
     progress: Mutex<Progress>,
 }
 
 impl Segment {
-    /// A segment whose headers are durable; `header` is that of its first column.
+    /// A segment whose headers are durable, and of which memory has all places; `header` is that of its first column.
     pub fn new(header: &SegmentHeader, state: SegmentState) -> Self {
+        Segment::with(header, state, |shape| HeldPlaces::kept(AppendTable::new(shape)))
+    }
+
+    /// A sealed segment: where its records are its footers say.
+    pub fn of_footers(header: &SegmentHeader) -> Self {
+        Segment::with(header, SegmentState::Sealed, |_| HeldPlaces::in_footers())
+    }
+
+    fn with(
+        header: &SegmentHeader,
+        state: SegmentState,
+        places: impl Fn(&SegmentShape) -> HeldPlaces,
+    ) -> Self {
         let shape = header.shape;
         let headers: Vec<SegmentHeader> = (0..shape.plan().columns.width())
             .map(|column| SegmentHeader { column, ..header.clone() })
@@ -147,7 +162,7 @@ impl Segment {
             let count = shape.data_blocks() / shape.group_blocks();
             StripeGroups::new(count, shape.plan().group)
         });
-        let table = shape.is_append().then(|| AppendTable::new(&shape));
+        let places = shape.is_append().then(|| places(&shape));
         let progress = Progress {
             state,
             next: 0,
@@ -162,7 +177,7 @@ impl Segment {
         let zones = header.columns.iter().map(|column| AtomicU32::new(column.zone.unwrap_or(NO_ZONE)));
         let (zones, unsure) = (zones.collect(), SmallVec::new());
         let is_left_out = AtomicBool::new(false);
-        Segment { zones, unsure, is_left_out, headers, groups, table, progress: Mutex::new(progress) }
+        Segment { zones, unsure, is_left_out, headers, groups, places, progress: Mutex::new(progress) }
     }
 
     /// A start leaves it out.
@@ -178,6 +193,11 @@ impl Segment {
     /// These columns lack some of what counts: reads are made from the others, and reclaim empties the segment.
     pub fn read_without(&mut self, columns: &[u8]) {
         self.unsure.extend_from_slice(columns);
+    }
+
+    /// Where its records are, as far as memory has it, where the drive chooses places.
+    pub fn places_in_memory(&self) -> Option<Arc<Places>> {
+        self.places.as_ref()?.in_memory()
     }
 
     /// Its number.
@@ -369,7 +389,7 @@ impl Segment {
     /// Blocks of the data region that were reserved.
     pub fn length(&self) -> u32 {
         match &self.groups {
-            Some(_) => self.table.as_ref().map_or(0, AppendTable::length),
+            Some(_) => self.places_in_memory().map_or(0, |places| places.table.length()),
             None => self.progress.lock().next,
         }
     }

@@ -54,7 +54,7 @@ impl Live {
 struct Free {
     /// Free zones of each member, in the order in which they became free: even wear.
     zones: Vec<VecDeque<u32>>,
-    slots: VecDeque<u32>,
+    slots: FreeSlots,
     budget: ZoneBudget,
     /// Members that the next segment has zones of.
     used: Vec<usize>,
@@ -63,11 +63,56 @@ struct Free {
     waiting: Vec<Waker>,
 }
 
+/// Free slots, in the order in which they became free. A start takes them in any order.
+struct FreeSlots {
+    queue: VecDeque<u32>,
+    is_free: Vec<bool>,
+    /// So many entries of the slot in the queue are none any more: it was taken out of turn.
+    stale: Vec<u32>,
+    count: usize,
+}
+
+impl FreeSlots {
+    fn all(slots: u32) -> Self {
+        let count = slots as usize;
+        FreeSlots { queue: (0..slots).collect(), is_free: vec![true; count], stale: vec![0; count], count }
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        loop {
+            let slot = self.queue.pop_front()?;
+            if self.stale[slot as usize] == 0 {
+                self.is_free[slot as usize] = false;
+                self.count -= 1;
+                return Some(slot);
+            }
+            self.stale[slot as usize] -= 1;
+        }
+    }
+
+    /// Takes one out of turn. False: it is not free.
+    fn take(&mut self, slot: u32) -> bool {
+        let at = slot as usize;
+        let is_taken = self.is_free.get_mut(at).is_some_and(std::mem::take);
+        if is_taken {
+            self.stale[at] += 1;
+            self.count -= 1;
+        }
+        is_taken
+    }
+
+    fn give_back(&mut self, slot: u32) {
+        self.is_free[slot as usize] = true;
+        self.queue.push_back(slot);
+        self.count += 1;
+    }
+}
+
 impl Free {
     /// Free zones of the member in use that has the fewest, and no more than there are free slots.
     fn least(&self) -> usize {
         let zones = self.used.iter().map(|member| self.zones[*member].len()).min();
-        zones.unwrap_or(0).min(self.slots.len())
+        zones.unwrap_or(0).min(self.slots.count)
     }
 }
 
@@ -117,7 +162,8 @@ impl SegmentTable {
         budget: ZoneBudget,
         number: u64,
     ) -> Self {
-        let free = Free { zones, slots: (0..slots).collect(), budget, used, version: 0, waiting: Vec::new() };
+        let free =
+            Free { zones, slots: FreeSlots::all(slots), budget, used, version: 0, waiting: Vec::new() };
         SegmentTable {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             there: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -273,13 +319,13 @@ impl SegmentTable {
         let mut free = self.free.lock();
         let least = members.iter().copied().min_by_key(|&member| free.zones[member].len());
         let member = least.expect("a segment has columns");
-        if free.zones[member].len() <= kept || free.slots.is_empty() {
+        if free.zones[member].len() <= kept || free.slots.count == 0 {
             return Err(NotTaken::Full { member });
         }
         if !free.budget.take(members, purpose) {
             return Err(NotTaken::Busy);
         }
-        let slot = free.slots.pop_front().expect("not empty");
+        let slot = free.slots.next().expect("not empty");
         let mut zone = |member: &usize| free.zones[*member].pop_front().expect("not empty");
         let zones = members.iter().map(&mut zone).collect();
         self.free_least.store(free.least(), SeqCst);
@@ -309,10 +355,7 @@ impl SegmentTable {
 
     /// Takes the slot that a segment found at a start names. False if another has it.
     pub fn take_found(&self, slot: u32) -> bool {
-        let mut free = self.free.lock();
-        let Some(at) = free.slots.iter().position(|free| *free == slot) else { return false };
-        free.slots.remove(at);
-        true
+        self.free.lock().slots.take(slot)
     }
 
     /// The next segment has zones of these members: what is free is counted over them.
@@ -370,7 +413,7 @@ impl SegmentTable {
     /// A slot that was taken is free again: no segment came to be in it.
     pub fn give_back_slot(&self, slot: u32) {
         let mut free = self.free.lock();
-        free.slots.push_back(slot);
+        free.slots.give_back(slot);
         self.free_least.store(free.least(), SeqCst);
         Self::wake(free);
     }
@@ -387,7 +430,7 @@ impl SegmentTable {
         self.there[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
         *own.segment.lock() = None;
         let mut free = self.free.lock();
-        free.slots.push_back(slot);
+        free.slots.give_back(slot);
         self.free_least.store(free.least(), SeqCst);
         Self::wake(free);
     }
@@ -430,5 +473,23 @@ impl SegmentTable {
     /// Superblocks that reserve numbers below `number` are durable on all members.
     pub fn numbers_are_reserved(&self, number: u64) {
         self.numbers_reserved.fetch_max(number, SeqCst);
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_taken_once_in_whatever_order() {
+        let mut slots = FreeSlots::all(4);
+        assert_eq!([2, 0, 2, 9].map(|slot| slots.take(slot)), [true, true, false, false]);
+        assert_eq!((slots.count, slots.next()), (2, Some(1)));
+        slots.give_back(2);
+        slots.give_back(0);
+        assert!(slots.take(2));
+        slots.give_back(2);
+        let rest: Vec<u32> = std::iter::from_fn(|| slots.next()).collect();
+        assert_eq!((rest, slots.count), (vec![3, 0, 2], 0));
     }
 }

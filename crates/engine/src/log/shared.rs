@@ -10,6 +10,7 @@ use super::health::LogMembers;
 use super::map::{Change, Map};
 use super::map_memory::MapMemory;
 use super::pins::Pins;
+use super::places_memory::PlacesInMemory;
 use super::segment_table::SegmentTable;
 use super::sequence::Sequences;
 use super::space::Space;
@@ -34,6 +35,8 @@ pub struct LogShared {
     pub zeroed: Zeroed,
     /// The segments.
     pub table: SegmentTable,
+    /// Where records are that footers say too.
+    pub places: PlacesInMemory,
     /// What writers wait for and reclaim makes.
     pub space: Space,
     /// The members' health.

@@ -40,7 +40,8 @@ byte_struct! {
         40  4   index: U32,
         44  4   blocks: U32,
         48  2   count: U16,
-        50  14  reserve: bytes,
+        50  4   written: U32,
+        54  10  reserve: bytes,
     }
 }
 
@@ -73,6 +74,8 @@ pub struct CheckpointBlock {
     pub index: u32,
     /// Blocks of the root, or of the table.
     pub blocks: u32,
+    /// How many of them were written. The groups of a block of the root that was not are all zeroes, as of the checkpoint.
+    pub written: u32,
 }
 
 /// A mapping block, as the root has it.
@@ -231,27 +234,36 @@ fn open<E: FromBytes>(
 ) -> Result<(CheckpointBlock, Vec<E>), ZonedError> {
     let bytes = check_start(what, bytes, magic)?;
     let (raw, body) = RawHead::read_from_prefix(bytes).expect("a block");
-    what.reserved(&raw.reserve, 50)?;
+    what.reserved(&raw.reserve, 54)?;
     what.belongs_to("set_uuid", &raw.set_uuid, set_uuid)?;
     let (index, blocks) = (raw.index.get(), raw.blocks.get());
     what.require(index < blocks, "index", || index.to_string(), || format!("below {blocks}"))?;
+    let written = raw.written.get();
+    what.require(
+        written < blocks,
+        "written",
+        || written.to_string(),
+        || format!("below {blocks}, or 0: all"),
+    )?;
+    let written = if written == 0 { blocks } else { written };
     let (count, most) = (usize::from(raw.count.get()), BODY_BYTES / size_of::<E>());
     what.require(count <= most, "count", || format!("{count} entries"), || format!("at most {most}"))?;
     let (entries, rest) = body.split_at(count * size_of::<E>());
     what.reserved(rest, BLOCK_BYTES - rest.len())?;
     let entry = |raw| E::read_from_bytes(raw).expect("bytes of an entry");
     let entries = entries.chunks_exact(size_of::<E>()).map(entry).collect();
-    Ok((CheckpointBlock { sequence: Sequence(raw.sequence.get()), index, blocks }, entries))
+    Ok((CheckpointBlock { sequence: Sequence(raw.sequence.get()), index, blocks, written }, entries))
 }
 
 fn sealed(magic: [u8; 8], set_uuid: [u8; 16], own: CheckpointBlock, count: usize, entries: &[u8]) -> Vec<u8> {
     assert!(entries.len() <= BODY_BYTES, "{count} entries");
-    assert!(own.index < own.blocks, "{own:?}");
+    assert!(own.index < own.blocks && (1..=own.blocks).contains(&own.written), "{own:?}");
     let mut raw = RawHead::new_zeroed();
     raw.set_uuid = set_uuid;
     raw.sequence.set(own.sequence.0);
     raw.index.set(own.index);
     raw.blocks.set(own.blocks);
+    raw.written.set(if own.written == own.blocks { 0 } else { own.written });
     raw.count.set(count as u16);
     let mut block = [raw.as_bytes(), entries].concat();
     block.resize(BLOCK_BYTES, 0);

@@ -456,6 +456,7 @@ fn checkpoints_and_lists_that_make_no_sense_are_refused_by_name() {
         check(&case, 16, &[9; 16], "set_uuid is 09090909:");
         check(&case, 40, &[0xff; 4], "index is 4294967295, expected below");
         check(&case, 48, &[0xff, 0xff], "count is 65535 entries, expected at most");
+        check(&case, 50, &[0xff; 4], "written is 4294967295, expected below");
         check(&case, 63, &[1], "reserve is 0x01 at byte 63");
     }
     let table = full(Structure::SegmentTable);

@@ -405,11 +405,9 @@ pub fn map_entry(dice: &mut Dice, shape: &MapShape, columns: u8, capacity: u32) 
 
 fn checkpoint_block(dice: &mut Dice) -> CheckpointBlock {
     let index = dice.below(1000) as u32;
-    CheckpointBlock {
-        sequence: Sequence(dice.below(1 << 60)),
-        index,
-        blocks: index + 1 + dice.below(1000) as u32,
-    }
+    let blocks = index + 1 + dice.below(1000) as u32;
+    let written = 1 + dice.below(blocks.into()) as u32;
+    CheckpointBlock { sequence: Sequence(dice.below(1 << 60)), index, blocks, written }
 }
 
 pub fn root(dice: &mut Dice) -> RootBlock {

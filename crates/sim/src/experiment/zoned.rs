@@ -18,7 +18,9 @@ mod reads;
 pub mod reclaim;
 mod recovery;
 mod replay;
+mod sparse;
 mod speed;
+pub mod starts;
 mod work;
 mod writes;
 

@@ -24,6 +24,7 @@ use crate::buffer::Buffer;
 use crate::events::Event;
 use crate::limits::BLOCK_BYTES;
 use crate::log::port::LogPort;
+use crate::log::read_places::places_of;
 use crate::log::recover::decide::is_void;
 use crate::log::recover::scan::{
     ColumnFound, HeaderFound, RecordFound, ZoneFound, read_blocks, read_footer, scan_column,
@@ -210,7 +211,7 @@ async fn scan<D: ZoneDevice>(
 ) -> ColumnFound {
     let capacity = port.shared.config.capacity_blocks;
     let end_block = length.map_or(capacity, |length| DataOffset(length).zone_block());
-    let found = HeaderFound::Right(header.clone());
+    let found = HeaderFound::Right(std::sync::Arc::new(header.clone()));
     let zone = ZoneFound {
         slot,
         zone,
@@ -369,9 +370,9 @@ async fn check_record<D: ZoneDevice>(
 ) -> Range<u32> {
     let own = column.found.records.iter().find(|record| record.key(&column.header) == key);
     let Some(record) = own else {
-        let start = match (&segment.table, key) {
-            (Some(table), StripeKey::Appended { group, id }) => {
-                table.find(column.header.column, group, id as u16)
+        let start = match (places_of(port, segment).await.ok().flatten(), key) {
+            (Some(places), StripeKey::Appended { group, id }) => {
+                places.table.find(column.header.column, group, id as u16)
             }
             _ => Some(start),
         };

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use layout::zoned::{BlockPlace, MappingBlock};
 
 use super::group::{Entries, Group, NO_PLACE};
+use super::groups::ROOT_BLOCK_GROUPS;
 use super::{Map, OutOfMemory};
 use crate::log::sequence::Sequence;
 use crate::sync::sequential::atomic::Ordering::SeqCst;
@@ -57,28 +58,31 @@ pub enum Taken {
 
 impl Map {
     fn at(&self, group: u64) -> &crate::sync::sequential::Mutex<Group> {
-        &self.groups[group as usize]
+        self.groups.get(group).expect("a group with a mapping block is there")
     }
 
     /// At a start: a group is what its mapping block says, at the place of this word.
     pub fn put_out(&self, group: u64, place: u64) {
-        let mut own = self.at(group).lock();
+        let mut own = self.groups.made(group).lock();
         (own.entries, own.place) = (Entries::Out, place);
     }
 
     /// The word of the place of a group's newest mapping block.
     pub fn place_of(&self, group: u64) -> Option<u64> {
-        Some(self.at(group).lock().place).filter(|place| *place != NO_PLACE)
+        Some(self.groups.get(group)?.lock().place).filter(|place| *place != NO_PLACE)
     }
 
     /// Whether all groups of a range take memory already.
     pub fn are_in_memory(&self, blocks: std::ops::Range<u64>) -> bool {
-        self.parts(blocks).all(|part| self.at(self.group_of(part.start)).lock().entries.is_in_memory())
+        let is_in_memory =
+            |group| self.groups.get(group).is_some_and(|own| own.lock().entries.is_in_memory());
+        self.parts(blocks).all(|part| is_in_memory(self.group_of(part.start)))
     }
 
     /// A task needs a group in memory. The caller has pinned what the place is in.
     pub fn claim(&self, group: u64) -> Claim {
-        let mut own = self.at(group).lock();
+        let Some(own) = self.groups.get(group) else { return Claim::There };
+        let mut own = own.lock();
         match own.entries {
             Entries::Out if own.is_loading => Claim::Taken,
             Entries::Out => {
@@ -145,11 +149,26 @@ impl Map {
         self.changed.load(SeqCst)
     }
 
-    /// A checkpoint begins: no group is in it yet. On return no task changes an entry that has not seen it.
-    pub fn begin_checkpoint(&self) -> u32 {
-        let cycle = self.cycle.fetch_add(1, SeqCst) + 1;
-        self.groups.iter().for_each(|group| drop(group.lock()));
-        cycle
+    /// A checkpoint begins: no group is in it yet. On return no task changes an entry that has not seen it. `counted` is called
+    /// before any change can come that the checkpoint does not have. Returns its number, and the blocks of the root that it has: the
+    /// groups of all others are zeroes.
+    pub fn begin_checkpoint(&self, counted: impl FnOnce()) -> (u32, Vec<u64>) {
+        self.groups.begin_checkpoint(counted)
+    }
+
+    /// The groups of a block of the root.
+    pub fn groups_of_root(&self, block: u64) -> std::ops::Range<u64> {
+        block * ROOT_BLOCK_GROUPS..((block + 1) * ROOT_BLOCK_GROUPS).min(self.groups())
+    }
+
+    /// Blocks of the root, whether or not any of their groups was written.
+    pub fn root_blocks(&self) -> u64 {
+        self.groups.root_blocks()
+    }
+
+    /// The next group after this one that may be in memory, around the end.
+    pub fn next_there(&self, group: u64) -> u64 {
+        self.groups.next(group + 1)
     }
 
     /// Passes every place that a group names to `named`, under its lock: whatever changes comes before or after.
@@ -157,7 +176,8 @@ impl Map {
     /// # Errors
     /// It is to be read first.
     pub fn look(&self, group: u64, named: impl FnMut(BlockPlace)) -> Result<(), OutOfMemory> {
-        let own = self.at(group).lock();
+        let Some(own) = self.groups.get(group) else { return Ok(()) };
+        let own = own.lock();
         let entries = 0..self.shape.entries_per_block() as usize;
         match own.entries {
             Entries::Zeroes => {}
@@ -228,7 +248,8 @@ impl Map {
     /// # Errors
     /// It is to be read first.
     pub fn take(&self, group: u64) -> Result<Taken, OutOfMemory> {
-        let mut own = self.at(group).lock();
+        let Some(own) = self.groups.get(group) else { return Ok(Taken::Zeroes(None)) };
+        let mut own = own.lock();
         if matches!(own.entries, Entries::Out) {
             return Err(OutOfMemory { group });
         }
@@ -249,7 +270,8 @@ impl Map {
 
     /// Takes a group out of memory, if it was not used since the hand passed (CLOCK), and need not be written or may be.
     pub fn evict(&self, group: u64, may_write: bool) -> Evicted {
-        let mut own = self.at(group).lock();
+        let Some(own) = self.groups.get(group) else { return Evicted::No };
+        let mut own = own.lock();
         if !own.is_idle() || own.is_dirty && !may_write || std::mem::take(&mut own.was_used) {
             return Evicted::No;
         }
@@ -276,8 +298,8 @@ impl Map {
 
     /// The checkpoint that began last failed: what it took is changed as before.
     pub fn give_up_checkpoint(&self) {
-        let cycle = self.cycle.load(SeqCst);
-        for group in &self.groups {
+        let cycle = self.groups.cycle();
+        for group in self.groups.there().flat_map(|(_, groups)| groups) {
             let mut own = group.lock();
             if own.cycle == cycle && own.was_changed {
                 self.note_changed(&mut own);

@@ -42,7 +42,8 @@ impl RangeInFlight<'_> {
         counted: impl FnOnce(&[Change]),
     ) -> Result<(), OutOfMemory> {
         let map = self.map;
-        let (group, first) = map.group(part.start);
+        // What begins from here on has a higher sequence, so it is newer than the zeroes.
+        let (Some(group), first) = map.group(part.start) else { return Ok(()) };
         let group = &mut *group.lock();
         if matches!(group.entries, Entries::Zeroes) && group.pending.is_empty() {
             return Ok(());

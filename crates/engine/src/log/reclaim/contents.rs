@@ -1,26 +1,28 @@
 //! What a victim holds that counts still, read from its footers, or from its records where footers are missing, exactly as a
 //! start reads it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use layout::zoned::{BlockName, EMPTIED_MAX, EmptiedEntry, MapEntry, ZEROES_MAX, ZeroesEntry, ZonePlace};
+use layout::zoned::{
+    BlockName, BlockPlace, DataOffset, EMPTIED_MAX, EmptiedEntry, MapEntry, Sequence, ZEROES_MAX, ZeroesEntry,
+};
 
 use crate::buffer::Slice;
 use crate::error::VolumeError;
-use crate::executor::{join_all, yield_now};
+use crate::executor::yield_now;
 use crate::log::degraded::make_blocks;
 use crate::log::encode::StripeBlock;
 use crate::log::paging::{entry_of, holds, load_all, parts_of_groups};
 use crate::log::port::LogPort;
-use crate::log::recover::decide::{Decision, LiveBlock, Verdict};
-use crate::log::recover::found::{Judged, live_blocks, read_live};
+use crate::log::read_places::{find_columns, places_of};
+use crate::log::recover::decide::{Decision, LiveBlock, StripeFound, Verdict, blocks_of, place_missing};
+use crate::log::recover::found::{Judged, live_blocks, placed, read_live};
 use crate::log::recover::judge;
-use crate::log::recover::scan::{HeaderFound, ZoneFound, scan_zone};
 use crate::log::segment::Segment;
 use crate::log::shared::LogShared;
 use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
-use layout::zoned::DataOffset;
 
 /// What is to be moved out of a segment.
 pub struct Contents {
@@ -38,8 +40,10 @@ pub async fn read_contents<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     let shared = &port.shared;
     let mut contents = Contents { mapped: Vec::new(), zeroes: Vec::new(), emptied: Vec::new() };
     let lives = live_blocks(&judged, |verdict| verdict <= Verdict::Move);
-    let (users, others): (Vec<LiveBlock>, Vec<LiveBlock>) =
+    let (mut users, others): (Vec<LiveBlock>, Vec<LiveBlock>) =
         lives.into_iter().partition(|live| matches!(live.entry.name, BlockName::User(_)));
+    let guessed = guessed_places(&judged);
+    users.retain(|live| !guessed.contains(&live.place)); // the map names none of them
     contents.mapped = mapped_of(port, users).await.ok()?;
     let was_left_out = segment.was_left_out();
     let mut lists = 0;
@@ -163,45 +167,116 @@ async fn standing<D: ZoneDevice>(
 }
 
 async fn judge_again<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Option<Judged> {
-    let config = &port.shared.config;
-    let mut zones: Vec<Option<ZoneFound>> = vec![None; segment.headers.len()];
-    let scan = async |(column, slot, zone): (u8, usize, Option<u32>)| {
-        let (zone, device) = (zone?, port.device(slot)?);
-        if port.shared.members.state(slot) != MemberState::InSync {
-            return None;
-        }
-        let place =
-            ZonePlace { set_uuid: config.set_uuid, device_uuid: port.shared.members.uuid(slot), zone };
-        Some((column, scan_zone(&device, &port.pool, place, slot).await?))
-    };
-    for (column, found) in
-        join_all(segment.zones().map(|zone| Box::pin(scan(zone)))).await.into_iter().flatten()
-    {
-        let header = &segment.headers[0];
-        let is_own = |found: &ZoneFound| {
-            matches!(&found.header, HeaderFound::Right(own) if (own.segment, own.tag, own.column)
-                == (header.segment, header.tag, column))
-        };
-        zones[usize::from(column)] = Some(found).filter(is_own);
-    }
+    let zones = find_columns(port, segment).await;
     let mut judged = judge(&|slot| port.device(slot), &port.pool, &segment.headers[0], zones).await;
-    as_placed(segment, &mut judged);
+    as_placed(port, segment, &mut judged).await.ok()?;
     // Nothing of it on any column that can be read is no proof here: it may be that none can be.
     judged.zones.iter().any(Option::is_some).then_some(judged)
 }
 
-/// Where drives chose places, those of columns that cannot be read are the ones that the map names.
-fn as_placed(segment: &Segment, judged: &mut Judged) {
-    let (Some(table), Decision::Records { stripes, .. }) = (&segment.table, &mut judged.decision) else {
-        return;
-    };
-    for stripe in stripes {
+/// Where drives chose places, those of columns that cannot be read are the ones that the map names: as memory has them, or else as
+/// the map itself says. What it names nothing of keeps a place that is a guess.
+///
+/// # Errors
+/// A group of the map cannot be read, or too few columns tell where records are.
+async fn as_placed<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    judged: &mut Judged,
+) -> Result<(), VolumeError> {
+    let Decision::Records { stripes, .. } = &mut judged.decision else { return Ok(()) };
+    let Some(places) = places_of(port, segment).await? else { return Ok(()) };
+    for stripe in &mut *stripes {
         let Some(any) = stripe.starts.iter().flatten().next().copied() else { continue };
         let group = segment.shape().group_of(DataOffset(any));
-        for (column, start) in (0u8..).zip(&mut stripe.starts) {
-            *start = table.find(column, group, stripe.id).or(*start);
+        for column in 0..segment.headers.len() as u8 {
+            let (start, is_guessed) =
+                (&mut stripe.starts[usize::from(column)], stripe.guessed & 1 << column != 0);
+            if let Some(known) = places.table.find(column, group, stripe.id) {
+                *start = Some(known);
+                stripe.guessed &= !(1 << column);
+            } else if is_guessed && !places.lost().any(|lost| lost == column) {
+                *start = None; // another may be there
+            }
         }
     }
+    for column in places.lost() {
+        place_by_map(port, segment, stripes, column).await?;
+    }
+    place_missing(&judged.found.header, stripes);
+    Ok(())
+}
+
+/// A block of a client in a column of which no place is known.
+struct Unplaced {
+    lba: u64,
+    sequence: Sequence,
+    /// The number of its stripe.
+    stripe: usize,
+    /// Which block of its record it is.
+    in_record: u32,
+}
+
+/// Gives the records of a column the places that the map names, and no others. Of two versions of a block that could be at a place
+/// it names the newer one.
+async fn place_by_map<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    stripes: &mut [StripeFound],
+    column: u8,
+) -> Result<(), VolumeError> {
+    let (shape, map) = (segment.shape(), &port.shared.map);
+    let group_of =
+        |stripe: &StripeFound| Some(shape.group_of(DataOffset(*stripe.starts.iter().flatten().next()?)));
+    let mut unplaced: Vec<Unplaced> = Vec::new();
+    for (number, stripe) in stripes.iter().enumerate() {
+        for (entry, place) in blocks_of(&segment.headers[0], stripe) {
+            let (BlockName::User(lba), Some(place)) = (entry.name, place) else { continue };
+            let start = stripe.starts[usize::from(column)];
+            if let (true, Some(start)) = (place.column == column && lba < map.blocks(), start) {
+                let in_record = place.block - DataOffset(start).zone_block();
+                unplaced.push(Unplaced { lba, sequence: entry.sequence, stripe: number, in_record });
+            }
+        }
+    }
+    unplaced.sort_unstable_by_key(|own| own.lba);
+    let mut newest: BTreeMap<u32, (Sequence, usize)> = BTreeMap::new();
+    for part in parts_of_groups(&port.shared, &unplaced, |own| own.lba) {
+        load_all(port, part.iter().map(|own| map.group_of(own.lba)).collect()).await?;
+        for own in part {
+            let MapEntry::At { place, .. } = entry_of(port, own.lba).await? else { continue };
+            let start = place.block.checked_sub(DataOffset(own.in_record).zone_block());
+            let Some(start) = start.filter(|_| (place.slot, place.column) == (segment.slot(), column)) else {
+                continue;
+            };
+            let is_there = start.is_multiple_of(shape.plan().record_blocks.into())
+                && group_of(&stripes[own.stripe]) == Some(shape.group_of(DataOffset(start)));
+            let best = newest.get(&start).is_none_or(|(sequence, _)| *sequence < own.sequence);
+            if is_there && best {
+                newest.insert(start, (own.sequence, own.stripe));
+            }
+        }
+        port.shared.memory.ask(map);
+        yield_now().await; // clients of this shard wait
+    }
+    stripes.iter_mut().for_each(|stripe| stripe.starts[usize::from(column)] = None);
+    for (start, (_, number)) in newest {
+        let stripe = &mut stripes[number];
+        stripe.starts[usize::from(column)] = Some(start);
+        stripe.guessed &= !(1 << column);
+    }
+    Ok(())
+}
+
+/// The places of a segment's blocks that are guesses.
+fn guessed_places(judged: &Judged) -> BTreeSet<BlockPlace> {
+    let Decision::Records { stripes, .. } = &judged.decision else { return BTreeSet::new() };
+    let guessed = stripes.iter().filter(|stripe| stripe.guessed > 0);
+    let places = guessed.flat_map(|stripe| {
+        let is_guessed = |live: &LiveBlock| stripe.guessed & 1 << live.place.column != 0;
+        placed(&judged.found.header, stripe).into_iter().filter(is_guessed)
+    });
+    places.map(|live| live.place).collect()
 }
 
 /// A run of blocks side by side on one column, read at once. Each is verified, and made from the others where it is not right
@@ -234,7 +309,8 @@ pub async fn read_mapped<D: ZoneDevice>(
         let wrong = blocks[from..].iter().take_while(|block| block.is_none()).count();
         let lives = &run[from..from + wrong];
         let is_right = |number: usize, data: &[u8]| right(&lives[number], data);
-        let made = make_blocks(port, segment, lives[0].place, wrong, &is_right).await;
+        let names: Vec<BlockName> = lives.iter().map(|live| live.entry.name).collect();
+        let made = make_blocks(port, segment, lives[0].place, &names, &is_right).await;
         for ((made, live), block) in made.into_iter().zip(lives).zip(&mut blocks[from..]) {
             // Its run may have failed by another block.
             *block = match made {

@@ -355,7 +355,7 @@ fn fill_entries(
 
 /// The place of a record that a column lacks is not known, where drives choose, and does not matter: it is given a free one
 /// of its group, by which the map names what is made from the other columns.
-fn place_missing(header: &SegmentHeader, stripes: &mut [StripeFound]) {
+pub fn place_missing(header: &SegmentHeader, stripes: &mut [StripeFound]) {
     let shape = &header.shape;
     let record = u32::from(shape.plan().record_blocks);
     let group_of = |stripe: &StripeFound| {

@@ -150,5 +150,5 @@ pub fn placed(header: &SegmentHeader, stripe: &StripeFound) -> Vec<LiveBlock> {
 /// Reads a block of the log and verifies it, from the other columns where it must be (Z-I12).
 pub async fn read_live<D: ZoneDevice>(port: &LogPort<D>, live: &LiveBlock) -> Option<Slice> {
     let is_right = |bytes: &[u8]| Checksum::of(bytes) == live.entry.checksum;
-    read_block(port, live.place, &is_right).await
+    read_block(port, live.place, live.entry.name, &is_right).await
 }

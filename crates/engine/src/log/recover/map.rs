@@ -37,7 +37,7 @@ pub(super) async fn build_map<D: ZoneDevice>(
     let mut rebuild = Rebuild::new(&shared.map);
     for &group in &groups {
         live.leave_out(shared, group);
-        let as_of = known.map_or(Sequence(0), |known| known.root[group as usize].as_of);
+        let as_of = known.map_or(Sequence(0), |known| known.group(group).as_of);
         rebuild.open(group, as_of, |block, entry| standing.has(block, entry));
     }
     offer(shared, segments, &ranges, &mut rebuild, report);
@@ -112,8 +112,8 @@ fn used(segments: &Segments) -> impl Iterator<Item = &Judged> {
 /// Every group is where the root says. The segments that it names are there.
 fn put_out(shared: &LogShared, segments: &Segments, known: &Known) -> Result<(), Failure> {
     let guesses = GuessedPlaces::of(shared, segments);
-    for (group, entry) in (0..).zip(&known.root) {
-        let Some(word) = entry.place.map(|word| guesses.word(shared, group, word)) else { continue };
+    for (group, word) in known.groups_with_block(0..=shared.map.groups() - 1) {
+        let word = guesses.word(shared, group, word);
         let slot = slot_of(shared.map.shape(), word).filter(|slot| is_as_known(shared, known, *slot));
         let slot = slot.ok_or(Failure::Checkpoint("its root names a segment that is not there"))?;
         shared.map.put_out(group, word);
@@ -191,9 +191,8 @@ fn groups_of(
             let always = any_lost || has_moved || verdict != Verdict::Keep;
             for live in live_blocks(judged, |of| of == verdict) {
                 let BlockName::User(lba) = live.entry.name else { continue };
-                let is_newer = |group: u64| {
-                    known.is_none_or(|known| known.root[group as usize].as_of < live.entry.sequence)
-                };
+                let is_newer =
+                    |group: u64| known.is_none_or(|known| known.group(group).as_of < live.entry.sequence);
                 if lba < map.blocks() && (always || is_newer(map.group_of(lba))) {
                     groups.insert(map.group_of(lba));
                 }
@@ -205,12 +204,16 @@ fn groups_of(
         if range.lba >= end {
             continue;
         }
+        let all = map.group_of(range.lba)..=map.group_of(end - 1);
         // A group that is all zeroes needs no zeroes; what was lost has to be said.
-        let is_changed = |group: &u64| {
-            let root = known.map(|known| &known.root[*group as usize]);
-            range.is_lost || root.is_some_and(|root| root.place.is_some() && root.as_of < range.sequence)
-        };
-        groups.extend((map.group_of(range.lba)..=map.group_of(end - 1)).filter(is_changed));
+        match known {
+            _ if range.is_lost => groups.extend(all),
+            None => {}
+            Some(known) => {
+                let is_older = |group: &u64| known.group(*group).as_of < range.sequence;
+                groups.extend(known.groups_with_block(all).map(|(group, _)| group).filter(is_older));
+            }
+        }
     }
     groups
 }

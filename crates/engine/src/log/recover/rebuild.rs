@@ -1,6 +1,8 @@
 //! The map from what was found: the checkpoint's, and over it what came later. The highest sequence wins, whatever the order in
 //! which entries are offered; of equal ones, which are equal contents, the first that is offered stays (Z-I3).
 
+use std::collections::BTreeMap;
+
 use layout::zoned::{MapEntry, Sequence, ZeroesEntry};
 
 use crate::log::map::Map;
@@ -8,13 +10,14 @@ use crate::log::map::Map;
 /// A map on the way, with the sequence of each entry.
 pub struct Rebuild<'a> {
     map: &'a Map,
-    newest: Vec<Option<Box<[u64]>>>,
+    /// Of the groups that are open.
+    newest: BTreeMap<u64, Box<[u64]>>,
 }
 
 impl<'a> Rebuild<'a> {
     /// Nothing was offered.
     pub fn new(map: &'a Map) -> Self {
-        Rebuild { map, newest: vec![None; map.groups() as usize] }
+        Rebuild { map, newest: BTreeMap::new() }
     }
 
     /// A group, which is in memory, is open to offers. What it holds is as of `as_of`: it gives way to what is newer. Where an
@@ -27,12 +30,7 @@ impl<'a> Rebuild<'a> {
             if stands { as_of.0 } else { 0 }
         };
         let newest: Box<[u64]> = self.map.blocks_of(group).map(sequence).collect();
-        self.newest[group as usize] = Some(newest);
-    }
-
-    /// Whether a group is open to offers.
-    pub fn is_open(&self, group: u64) -> bool {
-        self.newest[group as usize].is_some()
+        self.newest.insert(group, newest);
     }
 
     /// Offers an entry of a block. A block beyond the array is passed over, and one of a group that is not open.
@@ -41,7 +39,7 @@ impl<'a> Rebuild<'a> {
             return;
         }
         let group = self.map.group_of(lba);
-        let Some(newest) = &mut self.newest[group as usize] else { return };
+        let Some(newest) = self.newest.get_mut(&group) else { return };
         let newest = &mut newest[(lba - self.map.blocks_of(group).start) as usize];
         if sequence.0 > *newest {
             *newest = sequence.0;
@@ -53,29 +51,28 @@ impl<'a> Rebuild<'a> {
     pub fn offer_range(&mut self, range: &ZeroesEntry) {
         let end = range.lba.saturating_add(range.blocks.into()).min(self.map.blocks());
         let entry = if range.is_lost { MapEntry::Lost } else { MapEntry::Zeroes };
-        let mut lba = range.lba;
-        while lba < end {
-            let blocks = self.map.blocks_of(self.map.group_of(lba));
-            let part = lba..blocks.end.min(end);
-            lba = part.end;
-            if self.is_open(self.map.group_of(part.start)) {
-                part.for_each(|lba| self.offer(lba, range.sequence, entry));
-            }
+        if range.lba >= end {
+            return;
+        }
+        let groups = self.map.group_of(range.lba)..=self.map.group_of(end - 1);
+        let open: Vec<u64> = self.newest.range(groups).map(|(group, _)| *group).collect();
+        for blocks in open.into_iter().map(|group| self.map.blocks_of(group)) {
+            let part = blocks.start.max(range.lba)..blocks.end.min(end);
+            part.for_each(|lba| self.offer(lba, range.sequence, entry));
         }
     }
 
     /// Entries that do not stand, and for which nothing was offered: none, unless what they named is lost.
     pub fn left(&self) -> Vec<u64> {
-        let open = (0..).zip(&self.newest).filter_map(|(group, newest)| Some((group, newest.as_ref()?)));
-        let left = open.flat_map(|(group, newest)| {
-            self.map.blocks_of(group).zip(newest).filter(|(_, newest)| **newest == 0).map(|(lba, _)| lba)
+        let left = self.newest.iter().flat_map(|(group, newest)| {
+            self.map.blocks_of(*group).zip(newest).filter(|(_, newest)| **newest == 0).map(|(lba, _)| lba)
         });
         left.filter(|lba| matches!(self.map.get(*lba), Ok(MapEntry::At { .. }))).collect()
     }
 
     /// Groups that are open.
     pub fn open_groups(&self) -> impl Iterator<Item = u64> {
-        (0..).zip(&self.newest).filter(|(_, newest)| newest.is_some()).map(|(group, _)| group)
+        self.newest.keys().copied()
     }
 }
 

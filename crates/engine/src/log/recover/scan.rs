@@ -16,8 +16,8 @@ use crate::log::segment::StripeKey;
 use crate::zone_device::{Zone, ZoneDevice, ZoneOffset, ZoneState};
 use std::sync::Arc;
 
-/// Zones whose headers are read at once.
-const HEADERS_AT_ONCE: usize = 64;
+/// Zones of a member whose headers are read at once: a drive of a million zones has half a second's worth of them then.
+const HEADERS_AT_ONCE: usize = 128;
 /// Blocks of a zone that are read at once.
 const WINDOW_BLOCKS: u32 = 256;
 /// Blocks behind a fence in which a footer may begin. A start that is cut short leaves one or two there: a fence, and one that was
@@ -28,7 +28,7 @@ const BEHIND_FENCE_BLOCKS: u32 = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderFound {
     /// A header of this array, member and zone.
-    Right(SegmentHeader),
+    Right(Arc<SegmentHeader>),
     /// Proof that none was written since the zone was reset: its pointer, or zeroes where there is no pointer.
     Absent,
     /// Neither: a header that is damaged, or what something else wrote.
@@ -142,13 +142,18 @@ async fn found_zones<D: ZoneDevice>(
     place: ZonePlace,
     slot: usize,
 ) -> Vec<ZoneFound> {
-    let reads = zones.iter().map(|zone| Box::pin(read_first(device, pool, zone)));
+    // Where a pointer says that nothing was written since the reset, there is nothing to read.
+    let is_unwritten = |zone: &Zone| zone.pointer_bytes.is_some_and(|pointer| pointer < BLOCK_BYTES as u64);
+    let written = zones.iter().filter(|zone| !is_unwritten(zone));
+    let reads = written.map(|zone| Box::pin(read_first(device, pool, zone)));
     let mut found = Vec::with_capacity(zones.len());
-    for (zone, read) in zones.iter().zip(join_all(reads).await) {
+    let mut reads = join_all(reads).await.into_iter();
+    for zone in zones {
         let end_bytes = end_of(zone);
+        let read = if is_unwritten(zone) { None } else { reads.next().flatten() };
         let mut first = read.iter().flat_map(|buffer| buffer.bytes().chunks_exact(BLOCK_BYTES));
         let header = match first.next() {
-            _ if zone.pointer_bytes.is_some() && end_bytes < BLOCK_BYTES as u64 => HeaderFound::Absent,
+            _ if is_unwritten(zone) => HeaderFound::Absent,
             None => HeaderFound::Unknown,
             Some(block) => header_of(block, ZonePlace { zone: zone.number, ..place }, zone.state),
         };
@@ -194,7 +199,7 @@ pub async fn scan_zone<D: ZoneDevice>(
 
 fn header_of(bytes: &[u8], place: ZonePlace, state: ZoneState) -> HeaderFound {
     match SegmentHeader::parse(bytes, place) {
-        Ok(header) => HeaderFound::Right(header),
+        Ok(header) => HeaderFound::Right(Arc::new(header)),
         // Only where no pointer is kept do contents say anything: a reset leaves zeroes there.
         Err(_) if state == ZoneState::NoPointer && bytes.iter().all(|byte| *byte == 0) => HeaderFound::Absent,
         Err(_) => HeaderFound::Unknown,
@@ -566,7 +571,7 @@ mod tests {
                 state: ZoneState::Full,
                 end_block: 64,
                 torn_bytes: 0,
-                header: HeaderFound::Right(header.clone()),
+                header: HeaderFound::Right(Arc::new(header.clone())),
                 is_ended: false,
             };
             scan_column(&device, &Pool::new(1 << 20), &zone, &header).await.footer

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::array::Array;
 use super::clients::{Ended, Request};
+use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members, Served};
 use super::speed::{BLOCK_KIB, Mode};
@@ -103,7 +104,7 @@ impl Aged {
         let groups = logical.div_ceil(GROUP_BLOCKS) / self.map_parts;
         let limit = (self.map_parts > 1).then_some(groups as usize);
         config.map_limits = MapLimits { groups: limit, changed: None };
-        let members = Members::new(config, DriveModel::Zn540, true, &time);
+        let members = Members::new(config, DriveModel::Zn540, Keeps::All, &time);
         Machine::run(&time, |machine| async move {
             let served = members.serve(&machine).await;
             if fill {

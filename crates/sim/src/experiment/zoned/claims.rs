@@ -231,7 +231,7 @@ pub(super) const RECOVERIES: &[Claim] = &[
             here(
                 format!(
                     "zones of 8 MiB written in order: {without:.2} s for each 100 GiB without, {order:.2} s with them, for their headers; appended to: \
-                     {groups:.2} s with them, since every footer is read still"
+                     {groups:.2} s with them"
                 ),
                 order < 0.6 * without,
             )

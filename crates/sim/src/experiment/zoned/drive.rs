@@ -1,7 +1,7 @@
-//! A zoned drive that takes time and keeps its zones' states, and contents only where they are needed. Writes in order are sent to a zone one after the
+//! A zoned drive that takes time and keeps its zones' states, and contents as far as they are needed. Writes in order are sent to a zone one after the
 //! other, as those of the kernel's zoned drives are: what waits for its zone keeps nothing else of the drive busy.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, Ready, ready};
 use std::ops::Range;
@@ -11,11 +11,13 @@ use std::task::{Context, Poll, Waker};
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use engine::limits::BLOCK_BYTES;
 use engine::zone_device::memory::MemoryZones;
 use engine::zone_device::states::ZoneStates;
 use engine::zone_device::timing::{DriveModel, DriveTiming, Timed};
 use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 
+use super::sparse::SparseZones;
 use crate::timeline::Timeline;
 use crate::world::{Filler, Pending, pending};
 use layout::units::DeviceOffset;
@@ -25,8 +27,27 @@ pub(super) struct TimedZones {
     zoned: ZonedInfo,
     time: Rc<Timeline>,
     drive: Rc<RefCell<Drive>>,
-    /// What keeps contents, if anything does. It has the states of zones then, too.
-    memory: Option<MemoryZones>,
+    contents: Contents,
+    /// Reads, and their bytes.
+    reads: Cell<(u64, u64)>,
+}
+
+/// Which contents a drive keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// None.
+    Nothing,
+    /// What is not zeroes, and metadata out of band of zones that are not finished: see [`SparseZones`].
+    Metadata,
+    /// All.
+    All,
+}
+
+enum Contents {
+    Nothing,
+    Metadata(RefCell<SparseZones>),
+    /// It has the states of zones, too.
+    All(MemoryZones),
 }
 
 struct Drive {
@@ -40,12 +61,7 @@ struct Drive {
 type Write = (u64, Filler<Result<(), DeviceError>>, Result<(), DeviceError>);
 
 impl TimedZones {
-    pub(super) fn new(
-        zoned: ZonedInfo,
-        model: DriveModel,
-        time: &Rc<Timeline>,
-        keeps_contents: bool,
-    ) -> Rc<Self> {
+    pub(super) fn new(zoned: ZonedInfo, model: DriveModel, time: &Rc<Timeline>, keeps: Keeps) -> Rc<Self> {
         let info = DeviceInfo {
             size_bytes: u64::from(zoned.zones) * zoned.zone_bytes,
             logical_block_bytes: 4096,
@@ -58,8 +74,30 @@ impl TimedZones {
             lanes: HashMap::new(),
         };
         let drive = Rc::new(RefCell::new(drive));
-        let memory = keeps_contents.then(|| MemoryZones::new(zoned.clone(), 4096, &info.name));
-        Rc::new(TimedZones { info, zoned, time: Rc::clone(time), drive, memory })
+        let contents = match keeps {
+            Keeps::Nothing => Contents::Nothing,
+            Keeps::Metadata => Contents::Metadata(RefCell::default()),
+            Keeps::All => Contents::All(MemoryZones::new(zoned.clone(), 4096, &info.name)),
+        };
+        let reads = Cell::default();
+        Rc::new(TimedZones { info, zoned, time: Rc::clone(time), drive, contents, reads })
+    }
+
+    /// Reads so far, and their bytes.
+    pub(super) fn reads(&self) -> (u64, u64) {
+        self.reads.get()
+    }
+
+    fn count_read(&self, bytes: usize) {
+        let (reads, before) = self.reads.get();
+        self.reads.set((reads + 1, before + bytes as u64));
+    }
+
+    /// What was written is kept, if it is to be.
+    fn keep(&self, (zone, in_zone_bytes): (u32, u64), data: &Gather, metadata: Option<&Slice>) {
+        if let Contents::Metadata(sparse) = &self.contents {
+            sparse.borrow_mut().put(zone, in_zone_bytes / BLOCK_BYTES as u64, data, metadata);
+        }
     }
 
     /// Takes its time, and then answers.
@@ -87,15 +125,20 @@ impl Device for TimedZones {
     }
 
     fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read {
-        let answer = match &self.memory {
-            Some(memory) => at_once(memory.read(offset, buffer)),
-            None => (buffer, Ok(())),
+        self.count_read(buffer.bytes().len());
+        let answer = match &self.contents {
+            Contents::All(memory) => at_once(memory.read(offset, buffer)),
+            Contents::Metadata(sparse) => (sparse.borrow().read(&self.zoned, offset, buffer), Ok(())),
+            Contents::Nothing => (buffer, Ok(())),
         };
         self.after(Timed::Read, answer)
     }
 
     fn flush(&self) -> Self::Done {
-        let answer = self.memory.as_ref().map_or(Ok(()), |memory| at_once(memory.flush()));
+        let answer = match &self.contents {
+            Contents::All(memory) => at_once(memory.flush()),
+            Contents::Metadata(_) | Contents::Nothing => Ok(()),
+        };
         self.after(Timed::Flush, answer)
     }
 
@@ -123,7 +166,7 @@ impl ZoneDevice for TimedZones {
     }
 
     fn report(&self, zones: Range<u32>) -> Self::Report {
-        if let Some(memory) = &self.memory {
+        if let Contents::All(memory) = &self.contents {
             return ready(at_once(memory.report(zones)));
         }
         let states = &self.drive.borrow().states;
@@ -132,10 +175,11 @@ impl ZoneDevice for TimedZones {
 
     fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Append {
         let bytes = data.len() as u64;
-        let place = match &self.memory {
-            Some(memory) => at_once(memory.append(zone, data, metadata, fua)),
-            None => {
+        let place = match &self.contents {
+            Contents::All(memory) => at_once(memory.append(zone, data, metadata, fua)),
+            Contents::Metadata(_) | Contents::Nothing => {
                 let place = self.drive.borrow_mut().states.append(zone, bytes);
+                place.iter().for_each(|place| self.keep((zone, *place), &data, metadata.as_ref()));
                 place.map_err(|kind| error(kind, "append"))
             }
         };
@@ -146,10 +190,12 @@ impl ZoneDevice for TimedZones {
         let bytes = data.len() as u64;
         let (pending, filler) = pending();
         let mut drive = self.drive.borrow_mut();
-        let written = match &self.memory {
-            Some(memory) => at_once(memory.write_at(to, data, metadata, fua)),
-            None => {
+        let written = match &self.contents {
+            Contents::All(memory) => at_once(memory.write_at(to, data, metadata, fua)),
+            Contents::Metadata(_) | Contents::Nothing => {
                 let written = drive.states.write(to.zone, to.in_zone_bytes, bytes);
+                let at = (to.zone, to.in_zone_bytes);
+                written.iter().for_each(|()| self.keep(at, &data, metadata.as_ref()));
                 written.map_err(|kind| error(kind, "write"))
             }
         };
@@ -165,17 +211,31 @@ impl ZoneDevice for TimedZones {
     }
 
     fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
-        let answer = match &self.memory {
-            Some(memory) => at_once(memory.read_metadata(from, data, metadata)),
-            None => (data, metadata, Ok(())),
+        self.count_read(data.bytes().len());
+        let answer = match &self.contents {
+            Contents::All(memory) => at_once(memory.read_metadata(from, data, metadata)),
+            Contents::Metadata(sparse) => {
+                let sparse = sparse.borrow();
+                let offset = self.zoned.offset_bytes(from.zone, from.in_zone_bytes);
+                let data = sparse.read(&self.zoned, offset, data);
+                (
+                    data,
+                    sparse.read_metadata(from.zone, from.in_zone_bytes / BLOCK_BYTES as u64, metadata),
+                    Ok(()),
+                )
+            }
+            Contents::Nothing => (data, metadata, Ok(())),
         };
         self.after(Timed::Read, answer)
     }
 
     fn change(&self, zone: u32, change: ZoneChange) -> Self::Changed {
-        let changed = match &self.memory {
-            Some(memory) => at_once(memory.change(zone, change)),
-            None => {
+        if let Contents::Metadata(sparse) = &self.contents {
+            sparse.borrow_mut().change(zone, change);
+        }
+        let changed = match &self.contents {
+            Contents::All(memory) => at_once(memory.change(zone, change)),
+            Contents::Metadata(_) | Contents::Nothing => {
                 let changed = self.drive.borrow_mut().states.change(zone, change);
                 changed.map_err(|kind| error(kind, "change"))
             }

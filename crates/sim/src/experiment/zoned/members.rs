@@ -9,6 +9,7 @@ use engine::log::config::LogConfig;
 use engine::log::engine::LogSet;
 use engine::log::join::{Joining, exchange};
 use engine::log::port::LogPort;
+use engine::log::recover::found::RecoveryReport;
 use engine::log::recover::{Start, recover};
 use engine::log::shared::LogShared;
 use engine::members::MemberState;
@@ -16,7 +17,7 @@ use engine::zone_device::timing::DriveModel;
 use engine::zone_device::{ZoneAccess, ZonedInfo};
 use layout::zoned::{Access, Checkpoint, Epoch};
 
-use super::drive::TimedZones;
+use super::drive::{Keeps, TimedZones};
 use super::machine::Machine;
 use crate::timeline::Timeline;
 
@@ -37,7 +38,7 @@ struct Saved {
 pub(super) struct Members {
     pub(super) config: LogConfig,
     model: DriveModel,
-    keeps_contents: bool,
+    keeps: Keeps,
     devices: RefCell<Vec<Option<Rc<TimedZones>>>>,
     saved: Rc<RefCell<Saved>>,
 }
@@ -46,16 +47,13 @@ pub(super) struct Members {
 pub(super) struct Served {
     pub(super) set: Rc<LogSet<TimedZones>>,
     pub(super) shared: Arc<LogShared>,
+    /// What the start found.
+    pub(super) report: RecoveryReport,
 }
 
 impl Members {
     /// New ones, empty.
-    pub(super) fn new(
-        config: LogConfig,
-        model: DriveModel,
-        keeps_contents: bool,
-        time: &Rc<Timeline>,
-    ) -> Rc<Self> {
+    pub(super) fn new(config: LogConfig, model: DriveModel, keeps: Keeps, time: &Rc<Timeline>) -> Rc<Self> {
         let uuids = config.devices.clone();
         let saved = Saved {
             epoch: 0,
@@ -67,7 +65,7 @@ impl Members {
         let members = Members {
             config,
             model,
-            keeps_contents,
+            keeps,
             devices: RefCell::default(),
             saved: Rc::new(RefCell::new(saved)),
         };
@@ -94,7 +92,14 @@ impl Members {
             open_max: None,
             active_max: None,
         };
-        TimedZones::new(zoned, self.model, time, self.keeps_contents)
+        TimedZones::new(zoned, self.model, time, self.keeps)
+    }
+
+    /// Reads of all drives so far, and their bytes.
+    pub(super) fn reads(&self) -> (u64, u64) {
+        let devices = self.devices.borrow();
+        let reads = devices.iter().flatten().map(|device| device.reads());
+        reads.fold((0, 0), |(reads, bytes), own| (reads + own.0, bytes + own.1))
     }
 
     /// The member of a slot is gone.
@@ -129,17 +134,17 @@ impl Members {
         };
         let Machine { executor, pool, platform, .. } = machine.clone();
         let recovered = recover(start, &executor, &pool, &platform).await;
-        let (shared, _) = recovered.expect("nothing fails here but members that are taken out");
+        let (shared, report) = recovered.expect("nothing fails here but members that are taken out");
         executor.spawn(keep_superblocks(Arc::clone(&shared), Rc::clone(&self.saved)));
         let port = LogPort::new(Arc::clone(&shared), 0, executor, pool, platform, devices);
-        Served { set: Rc::new(LogSet::serve(port)), shared }
+        Served { set: Rc::new(LogSet::serve(port)), shared, report }
     }
 
     /// An empty drive gets the slot of a member that is out of use, and everything is made whole. How long that takes.
     pub(super) async fn rebuild(&self, machine: &Machine, served: &Served, slot: usize) -> u64 {
         let began_ns = machine.time.now_ns();
         let (device, uuid) = (self.drive(&machine.time), [99; 16]);
-        let Served { set, shared } = served;
+        let Served { set, shared, .. } = served;
         set.renew().await;
         let port = &set.0.port;
         port.detach(slot);

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::array::{Array, group_within};
 use super::clients::Request;
+use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members};
 use super::speed::{BLOCK_KIB, Mode, Speed};
@@ -44,7 +45,7 @@ pub(super) fn run(point: &Reads, requests: u64) -> Speed {
     };
     let blocks = array.logical_blocks(RESERVE_PERCENT);
     let time = Timeline::new();
-    let members = Members::new(array.config(blocks), DriveModel::Zn540, true, &time);
+    let members = Members::new(array.config(blocks), DriveModel::Zn540, Keeps::All, &time);
     let own = std::rc::Rc::clone(&members);
     Machine::run(&time, |machine| async move {
         let served = own.serve(&machine).await;

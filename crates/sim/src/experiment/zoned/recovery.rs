@@ -6,6 +6,7 @@ use layout::geometry::Level;
 use serde::Serialize;
 
 use super::array::{Array, group_within};
+use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members};
 use super::speed::{BLOCK_KIB, Mode};
@@ -62,7 +63,7 @@ pub(super) fn run(point: &Recovery) -> f64 {
     let mut config = array.config(blocks);
     config.map_limits = MapLimits { groups: None, changed };
     let time = Timeline::new();
-    let members = Members::new(config, DriveModel::Zn540, true, &time);
+    let members = Members::new(config, DriveModel::Zn540, Keeps::All, &time);
     let own = std::rc::Rc::clone(&members);
     Machine::run(&time, |machine| async move {
         let served = own.serve(&machine).await;

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::array::Array;
 use super::clients::{REQUEST_BYTES_MAX, Request};
+use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members};
 use super::speed::{BLOCK_KIB, Mode, Speed};
@@ -158,7 +159,8 @@ pub(super) fn run(point: &Replay) -> Speed {
     let time = Timeline::new();
     // What is never read need not be kept.
     let has_reads = point.trace.requests.iter().any(|request| request.is_read);
-    let members = Members::new(array.config(LOGICAL_BLOCKS), DriveModel::Zn540, has_reads, &time);
+    let keeps = if has_reads { Keeps::All } else { Keeps::Nothing };
+    let members = Members::new(array.config(LOGICAL_BLOCKS), DriveModel::Zn540, keeps, &time);
     let (trace, depth) = (point.trace.clone(), point.depth);
     let ended = Machine::run(&time, |machine| async move {
         let served = members.serve(&machine).await;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::array::Array;
 use super::clients::Request;
+use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members};
 use super::speed::{BLOCK_KIB, Mode, Sizes, Speed};
@@ -77,7 +78,7 @@ impl Writes {
 /// Writes `requests` times, with the engine.
 pub(super) fn run(point: &Writes, requests: u64) -> Speed {
     let (point, time) = (*point, Timeline::new());
-    let members = Members::new(point.array().config(LOGICAL_BLOCKS), point.drive(), false, &time);
+    let members = Members::new(point.array().config(LOGICAL_BLOCKS), point.drive(), Keeps::Nothing, &time);
     let ended = Machine::run(&time, |machine| async move {
         let served = members.serve(&machine).await;
         let (sizes, random, mut left) = (point.sizes(3), Random::new(1), requests);
