@@ -2,10 +2,12 @@
 
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use serde::Serialize;
 
 use super::array::Array;
 use super::clients::Request;
+use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members};
 use super::speed::{BLOCK_KIB, Mode, Sizes, Speed};
@@ -48,6 +50,8 @@ impl Writes {
             level: self.level,
             members: self.members,
             mode: self.mode,
+            access: self.mode.access(),
+            carrier: Carrier::Oob,
             open: self.open,
             chunk_blocks: self.chunk_blocks(),
             group: self.mode.group().unwrap_or(0),
@@ -77,7 +81,7 @@ impl Writes {
 /// Writes `requests` times, with the engine.
 pub(super) fn run(point: &Writes, requests: u64) -> Speed {
     let (point, time) = (*point, Timeline::new());
-    let members = Members::new(point.array().config(LOGICAL_BLOCKS), point.drive(), false, &time);
+    let members = Members::new(point.array().config(LOGICAL_BLOCKS), point.drive(), Keeps::States, &time);
     let ended = Machine::run(&time, |machine| async move {
         let served = members.serve(&machine).await;
         let (sizes, random, mut left) = (point.sizes(3), Random::new(1), requests);
