@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use layout::geometry::Level;
 use sim::acts::{self, Planted, Records};
 use sim::campaign::{Campaign, Kind};
+use sim::experiment::zoned::endurance::{self, Kind as MemberKind, Size};
 use sim::experiment::{self, Plan, paper};
 use sim::shrink::shrink;
 use sim::zoned::Plant;
@@ -140,6 +141,9 @@ enum Experiment {
     Reclaim(ReclaimArguments),
     /// How long a start of a zoned array takes after a crash, and what memory, up to members of 1 PiB that keep metadata only.
     Starts(StartsArguments),
+    /// Zoned arrays that are written ten times over while the power is cut a hundred times: nothing is lost, no write is refused, and
+    /// what reclaim costs stays within its bounds. Fails where that does not hold.
+    Endurance(EnduranceArguments),
 }
 
 #[derive(Args)]
@@ -191,6 +195,40 @@ struct ReclaimArguments {
 }
 
 #[derive(Args)]
+struct EnduranceArguments {
+    /// How many times the capacity is written.
+    #[arg(long, default_value_t = Size::WHOLE.times)]
+    times: u64,
+    /// Power cuts of each case.
+    #[arg(long, default_value_t = Size::WHOLE.cuts)]
+    cuts: u64,
+    /// Zones of each drive.
+    #[arg(long, default_value_t = Size::WHOLE.zones)]
+    zones: u32,
+    /// Blocks of a zone.
+    #[arg(long, default_value_t = Size::WHOLE.zone_blocks)]
+    zone_blocks: u32,
+    /// Write a checkpoint when so many groups of the map have changed, 512 blocks each; without it there are none.
+    #[arg(long)]
+    checkpoint_after: Option<usize>,
+    /// Only members of this kind.
+    #[arg(long)]
+    members: Option<MemberKind>,
+    /// Only this reserve, in hundredths of the array's size.
+    #[arg(long)]
+    reserve: Option<u64>,
+    /// Threads; as many as there are cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Print a table of Markdown.
+    #[arg(long)]
+    markdown: bool,
+    /// Print all figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct AdaptiveArguments {
     /// Requests of each run.
     #[arg(long, default_value_t = 200_000)]
@@ -221,6 +259,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Experiment(Experiment::Reclaim(reclaim))) => return print_reclaim(reclaim),
         Some(Command::Experiment(Experiment::Starts(starts))) => return print_starts(starts),
+        Some(Command::Experiment(Experiment::Endurance(endurance))) => return print_endurance(endurance),
         Some(Command::Experiment(Experiment::Draid(draid))) => {
             return print_paper(draid, experiment::draid::ALL);
         }
@@ -357,6 +396,37 @@ fn print_starts(arguments: &StartsArguments) -> ExitCode {
         println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
     }
     ExitCode::SUCCESS
+}
+
+/// Fails if a promise does not hold in some case.
+fn print_endurance(arguments: &EnduranceArguments) -> ExitCode {
+    use endurance::{Point, Row};
+    let EnduranceArguments { times, cuts, zones, zone_blocks, checkpoint_after, .. } = *arguments;
+    let size = Size { times, cuts, zones, zone_blocks, changed_groups: checkpoint_after, ..Size::WHOLE };
+    let mut points = endurance::points(size);
+    points.retain(|point| arguments.reserve.is_none_or(|reserve| reserve == point.reserve_percent));
+    points.retain(|point| arguments.members.is_none_or(|kind| kind == point.kind));
+    let is_text = !arguments.json && !arguments.markdown;
+    if is_text {
+        println!("{}", endurance::heading());
+    }
+    let run = |point: &Point| {
+        let row = endurance::run(point);
+        if is_text {
+            println!("{}", row.words()); // each as it ends
+        }
+        row
+    };
+    let rows: Vec<Row> = paper::on_threads(arguments.threads.unwrap_or_else(cores), &points, run);
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
+    } else if arguments.markdown {
+        println!("{}", endurance::markdown_heading());
+        rows.iter().for_each(|row| println!("{}", row.markdown()));
+    }
+    eprintln!("{}", endurance::summary(&rows));
+    rows.iter().filter_map(|row| row.wrong.as_ref()).for_each(|wrong| eprintln!("{wrong}"));
+    if !rows.is_empty() && rows.iter().all(Row::holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Fails if a claim does not hold.

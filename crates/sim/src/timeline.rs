@@ -41,6 +41,11 @@ impl Timeline {
         self.at(self.now_ns() + ns, action);
     }
 
+    /// Nothing of what was to happen happens any more.
+    pub(crate) fn clear(&self) {
+        self.agenda.clear();
+    }
+
     /// Goes to the next moment and hands out what happens then.
     pub(crate) fn next(&self) -> Option<Box<dyn FnOnce()>> {
         let due = self.agenda.next()?;

@@ -29,7 +29,10 @@ impl<D: ZoneDevice> LogSet<D> {
     pub fn serve(port: LogPort<D>) -> Self {
         let engine = Rc::new(LogEngine::new(port));
         if engine.port.shard == 0 {
-            let space = &engine.port.shared.space;
+            let (table, space) = (&engine.port.shared.table, &engine.port.shared.space);
+            if let Some(segment) = table.take_over() {
+                engine.open.go_on_with(segment);
+            }
             space.set_running(true);
             space.want();
             engine.port.executor.spawn(reclaim(Rc::clone(&engine)));

@@ -135,6 +135,11 @@ impl OpenSegments {
         OpenSegments { streams: Stream::ALL.map(|stream| OpenClass::new(config, stream.class())) }
     }
 
+    /// What reclaim moves goes to a segment that is open already.
+    pub fn go_on_with(&self, segment: Arc<Segment>) {
+        *self.streams[Stream::Moved.index()].segments[0].borrow_mut() = Current::Open(segment);
+    }
+
     /// The shard's open segment for the next stripe of a stream. Opens one where there is none, or where the one there is takes
     /// no more stripes.
     ///

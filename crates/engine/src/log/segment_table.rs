@@ -150,6 +150,8 @@ pub struct SegmentTable {
     numbers_reserved: AtomicU64,
     /// What the next superblocks should reserve.
     numbers_wanted: AtomicU64,
+    /// What the start wrote to, and left open.
+    handed_over: Mutex<Option<Arc<Segment>>>,
 }
 
 impl SegmentTable {
@@ -172,7 +174,19 @@ impl SegmentTable {
             next_number: AtomicU64::new(number),
             numbers_reserved: AtomicU64::new(number),
             numbers_wanted: AtomicU64::new(number + NUMBERS_RESERVED),
+            handed_over: Mutex::new(None),
         }
+    }
+
+    /// A start leaves open what it wrote to: reclaim goes on there. Closed, it would cost each start a segment, and after a few starts that
+    /// were cut short reclaim would find no segment to begin with (Z-I10).
+    pub fn hand_over(&self, segment: Arc<Segment>) {
+        *self.handed_over.lock() = Some(segment);
+    }
+
+    /// What the start left open, once.
+    pub fn take_over(&self) -> Option<Arc<Segment>> {
+        self.handed_over.lock().take()
     }
 
     /// The segment in a slot.

@@ -363,6 +363,7 @@ pub fn superblock(dice: &mut Dice) -> (Superblock, LogPlace) {
         served: dice.pick(&[None, Some(epochs[0]), epochs.last().copied()]),
         ctime_s: dice.word(),
         utime_s: dice.word(),
+        growing: dice.one_in(2),
         ro_compat: dice.pick(&[0, 6]),
         compat: dice.word(),
         plan,

@@ -170,9 +170,11 @@ impl Figures {
     }
 }
 
+/// NaN where there is nothing.
 fn quantile_us(ascending_ns: &[u64], share: f64) -> f64 {
     let index = (ascending_ns.len() as f64 * share) as usize;
-    ascending_ns[index.min(ascending_ns.len() - 1)] as f64 / 1e3
+    let found = ascending_ns.get(index).or(ascending_ns.last());
+    found.map_or(f64::NAN, |ns| *ns as f64 / 1e3)
 }
 
 /// The heading of the lines of [`Row::words`].

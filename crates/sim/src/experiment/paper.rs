@@ -145,22 +145,7 @@ impl<P: Point> Experiment<P> {
 
     /// Runs some points as [`Self::run`] does.
     pub fn measure(&self, points: &[(String, P)], threads: usize) -> Vec<Row<P>> {
-        let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, points.len()) {
-                scope.spawn(|| {
-                    while let number = next.fetch_add(1, Relaxed)
-                        && let Some((x, point)) = points.get(number)
-                    {
-                        let row = self.row(x, point);
-                        rows.lock().expect("no thread panics").push((number, row));
-                    }
-                });
-            }
-        });
-        let mut rows = rows.into_inner().expect("no thread panics");
-        rows.sort_unstable_by_key(|(number, _)| *number);
-        rows.into_iter().map(|(_, row)| row).collect()
+        on_threads(threads, points, |(x, point)| self.row(x, point))
     }
 
     pub(super) fn row(&self, x: &str, point: &P) -> Row<P> {
@@ -173,6 +158,26 @@ impl<P: Point> Experiment<P> {
             measured: point.measure(),
         }
     }
+}
+
+/// What comes of each point, in their order. They are run on some threads, in no order.
+pub fn on_threads<P: Sync, R: Send>(threads: usize, points: &[P], run: impl Fn(&P) -> R + Sync) -> Vec<R> {
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, points.len().max(1)) {
+            scope.spawn(|| {
+                while let number = next.fetch_add(1, Relaxed)
+                    && let Some(point) = points.get(number)
+                {
+                    let row = run(point);
+                    rows.lock().expect("no thread panics").push((number, row));
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().expect("no thread panics");
+    rows.sort_unstable_by_key(|(number, _)| *number);
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 /// Rows as a table of text, with its heading. Columns in which no row has anything are left out.

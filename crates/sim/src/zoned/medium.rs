@@ -18,11 +18,11 @@ use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneState, ZonedInfo};
 use crate::random::Random;
 use layout::units::DeviceOffset;
 
-pub(super) const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 const METADATA: usize = 64;
 
 /// One block of 4 KiB and what stands beside it.
-pub(super) struct Contents {
+pub(crate) struct Contents {
     data: [u8; BLOCK as usize],
     beside: [u8; METADATA],
 }
@@ -31,7 +31,7 @@ pub(super) struct Contents {
 type Block = Option<Rc<Contents>>;
 
 /// An operation that changes the medium. No two have the same number.
-pub(super) type Operation = u64;
+pub(crate) type Operation = u64;
 
 #[derive(Clone)]
 struct Version {
@@ -58,7 +58,7 @@ struct ZoneMedium {
 
 /// How much of what is not durable outlives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Survival {
+pub(crate) enum Survival {
     Nothing,
     Everything,
     /// The program is killed, and the power stays: caches keep what they have.
@@ -81,7 +81,7 @@ impl Survival {
 
 /// A drive's zones.
 #[derive(Clone)]
-pub(super) struct Medium {
+pub(crate) struct Medium {
     /// What the drive does, which may be less than it says.
     zoned: Rc<ZonedInfo>,
     unit: u64,
@@ -94,7 +94,7 @@ pub(super) struct Medium {
 }
 
 impl Medium {
-    pub(super) fn new(zoned: Rc<ZonedInfo>, unit: u64) -> Self {
+    pub(crate) fn new(zoned: Rc<ZonedInfo>, unit: u64) -> Self {
         let zone = ZoneMedium {
             blocks: vec![None; (zoned.capacity_bytes / BLOCK) as usize],
             versions: BTreeMap::new(),
@@ -124,13 +124,13 @@ impl Medium {
         self.operations
     }
 
-    pub(super) fn zone(&self, zone: u32) -> Zone {
+    pub(crate) fn zone(&self, zone: u32) -> Zone {
         self.states.zone(zone)
     }
 
     /// The drive puts a zone into a state by itself. Without a pointer nothing tells an earlier life of an empty zone from this
     /// one: a drive shows none then.
-    pub(super) fn turn(&mut self, zone: u32, state: ZoneState) {
+    pub(crate) fn turn(&mut self, zone: u32, state: ZoneState) {
         self.states.turn(zone, state);
         let own = &mut self.zones[zone as usize];
         own.is_finished |= state == ZoneState::Full;
@@ -140,7 +140,7 @@ impl Medium {
     }
 
     /// Writes at a place, or, without one, at the pointer. Returns the place.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         zone: u32,
         at: Option<u64>,
@@ -178,7 +178,7 @@ impl Medium {
         Ok((at, operation))
     }
 
-    pub(super) fn change(
+    pub(crate) fn change(
         &mut self,
         zone: u32,
         change: ZoneChange,
@@ -226,7 +226,7 @@ impl Medium {
     }
 
     /// The operation has returned; with `durable` it is so from now on.
-    pub(super) fn returned(&mut self, operation: Operation, durable: bool) {
+    pub(crate) fn returned(&mut self, operation: Operation, durable: bool) {
         self.returned.insert(operation);
         if durable || self.is_placed() && self.is_reset(operation) {
             self.made_durable(&[operation]);
@@ -238,11 +238,11 @@ impl Medium {
     }
 
     /// What a flush that is sent now covers.
-    pub(super) fn flush_covers(&self) -> Vec<Operation> {
+    pub(crate) fn flush_covers(&self) -> Vec<Operation> {
         self.places.keys().copied().filter(|operation| self.returned.contains(operation)).collect()
     }
 
-    pub(super) fn made_durable(&mut self, operations: &[Operation]) {
+    pub(crate) fn made_durable(&mut self, operations: &[Operation]) {
         for &operation in operations {
             self.returned.remove(&operation);
             if let Some((zone, end)) = self.places.remove(&operation) {
@@ -252,14 +252,14 @@ impl Medium {
     }
 
     /// Whether a range can be read.
-    pub(super) fn readable(&self, offset: DeviceOffset, bytes: u64) -> Result<(), DeviceErrorKind> {
+    pub(crate) fn readable(&self, offset: DeviceOffset, bytes: u64) -> Result<(), DeviceErrorKind> {
         let offset_bytes = offset.get();
         let zones = offset_bytes / self.zoned.zone_bytes..=(offset_bytes + bytes - 1) / self.zoned.zone_bytes;
         zones.into_iter().try_for_each(|zone| self.states.read(zone as u32))
     }
 
     /// Copies contents out; a range lies in one zone's capacity.
-    pub(super) fn read(&self, offset: DeviceOffset, data: &mut [u8], metadata: &mut [u8]) {
+    pub(crate) fn read(&self, offset: DeviceOffset, data: &mut [u8], metadata: &mut [u8]) {
         let offset_bytes = offset.get();
         let own = &self.zones[(offset_bytes / self.zoned.zone_bytes) as usize];
         let in_zone = offset_bytes % self.zoned.zone_bytes;
@@ -280,7 +280,7 @@ impl Medium {
     }
 
     /// Flips one bit of a block, or of what stands beside it.
-    pub(super) fn flip(&mut self, zone: u32, block: u32, bit: usize) {
+    pub(crate) fn flip(&mut self, zone: u32, block: u32, bit: usize) {
         let own = &mut self.zones[zone as usize].blocks[block as usize];
         let zeroes = || Contents { data: [0; BLOCK as usize], beside: [0; METADATA] };
         let mut new = own.as_ref().map_or_else(zeroes, |old| Contents { data: old.data, beside: old.beside });
@@ -293,7 +293,7 @@ impl Medium {
     }
 
     /// What a power cut leaves.
-    pub(super) fn cut(&self, survival: Survival, random: &Random) -> Medium {
+    pub(crate) fn cut(&self, survival: Survival, random: &Random) -> Medium {
         if survival == Survival::Killed {
             let mut left = self.clone();
             left.returned.extend(left.places.keys()); // a flush covers what was applied before it is sent

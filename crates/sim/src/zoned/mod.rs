@@ -11,7 +11,7 @@ mod drive;
 mod flips;
 mod grid;
 mod machine;
-mod medium;
+pub(crate) mod medium;
 mod plant;
 mod scenario;
 mod superblocks;

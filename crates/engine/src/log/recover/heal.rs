@@ -93,7 +93,7 @@ pub async fn heal<D: ZoneDevice>(
     finish_rest(port, &loose.active, (&finished, &reset), report).await;
     flush_members(port).await?;
     if let Some(segment) = writer.segment {
-        close_segment(port, &segment).await;
+        port.shared.table.hand_over(segment);
     }
     Ok(())
 }

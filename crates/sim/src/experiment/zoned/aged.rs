@@ -6,34 +6,21 @@ use engine::log::config::{MapLimits, ReclaimOptions};
 use engine::log::reclaim::choose::ReclaimPolicy;
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use serde::Serialize;
 
 use super::array::Array;
-use super::clients::{Ended, Request};
+use super::clients::Ended;
 use super::drive::Keeps;
 use super::machine::Machine;
-use super::members::{BLOCK, Members, Served};
+use super::members::{Members, Served};
+use super::places::{Places, WritePlaces};
 use super::speed::{BLOCK_KIB, Mode};
-use crate::random::Random;
 use crate::timeline::Timeline;
 
 pub(super) const DEPTH: u32 = 64;
 /// Blocks of a group of the map.
 const GROUP_BLOCKS: u64 = 512;
-
-/// What is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Places {
-    /// All alike.
-    Uniform,
-    /// Four of five writes go to a fifth of the array.
-    HotCold,
-    /// By Zipf's law with the exponent 0.99.
-    Zipf,
-    /// In order, from the first to the last and again.
-    Sequential,
-}
 
 /// An array that was filled and written over `times` times before it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -84,6 +71,8 @@ impl Aged {
             level: Level::Raid5,
             members: 4,
             mode: self.mode,
+            access: self.mode.access(),
+            carrier: Carrier::Oob,
             open: self.open,
             chunk_blocks: self.chunk_kib.map(|kib| kib / BLOCK_KIB),
             group: self.group,
@@ -104,7 +93,7 @@ impl Aged {
         let groups = logical.div_ceil(GROUP_BLOCKS) / self.map_parts;
         let limit = (self.map_parts > 1).then_some(groups as usize);
         config.map_limits = MapLimits { groups: limit, changed: None };
-        let members = Members::new(config, DriveModel::Zn540, Keeps::All, &time);
+        let members = Members::new(config, DriveModel::Zn540, Keeps::Contents, &time);
         Machine::run(&time, |machine| async move {
             let served = members.serve(&machine).await;
             if fill {
@@ -130,61 +119,4 @@ async fn write(served: &Served, machine: &Machine, places: &Rc<WritePlaces>, req
         Some(places.next())
     };
     served.work(machine, DEPTH, next).await
-}
-
-/// Where writes go.
-struct WritePlaces {
-    places: Places,
-    random: Random,
-    /// Places of requests.
-    units: u64,
-    unit_bytes: u64,
-    written: std::cell::Cell<u64>,
-    /// For Zipf: which share of all writes goes to the most written places up to each.
-    shares: Vec<f64>,
-    /// Has no divisor in common with the number of places, so that its multiples reach each.
-    stride: u64,
-}
-
-impl WritePlaces {
-    fn new(places: Places, logical: u64, request_kib: u64) -> Self {
-        let unit_bytes = request_kib << 10;
-        let units = logical * BLOCK / unit_bytes;
-        let mut shares = Vec::new();
-        if places == Places::Zipf {
-            let mut sum = 0.0;
-            for rank in 1..=units {
-                sum += (rank as f64).powf(-0.99);
-                shares.push(sum);
-            }
-            shares.iter_mut().for_each(|share| *share /= sum);
-        }
-        let stride = (7_368_787..).find(|stride| gcd(*stride, units) == 1).expect("a prime is among them");
-        WritePlaces { places, random: Random::new(7), units, unit_bytes, written: 0.into(), shares, stride }
-    }
-
-    fn next(&self) -> Request {
-        let written = self.written.replace(self.written.get() + 1);
-        let hot = self.units / 5;
-        let unit = match self.places {
-            Places::Uniform => self.random.below(self.units),
-            Places::HotCold if self.random.percent(80) => self.spread(self.random.below(hot)),
-            Places::HotCold => self.spread(hot + self.random.below(self.units - hot)),
-            Places::Zipf => {
-                let drawn = self.random.below(1 << 53) as f64 / (1u64 << 53) as f64;
-                self.spread(self.shares.partition_point(|share| *share < drawn) as u64)
-            }
-            Places::Sequential => written % self.units,
-        };
-        Request { is_read: false, offset: unit * self.unit_bytes, bytes: self.unit_bytes }
-    }
-
-    /// What is written often is not side by side.
-    fn spread(&self, rank: u64) -> u64 {
-        (u128::from(rank) * u128::from(self.stride) % u128::from(self.units)) as u64
-    }
-}
-
-fn gcd(first: u64, second: u64) -> u64 {
-    if second == 0 { first } else { gcd(second, first % second) }
 }

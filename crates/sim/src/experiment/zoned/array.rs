@@ -18,6 +18,10 @@ pub(super) struct Array {
     pub(super) level: Level,
     pub(super) members: u8,
     pub(super) mode: Mode,
+    /// How zones are written, but for what a mode writes in order.
+    pub(super) access: Access,
+    /// Where metadata lies.
+    pub(super) carrier: Carrier,
     /// Open segments with small and with large chunks.
     pub(super) open: [u8; 2],
     /// Blocks of a small chunk, and of a large one.
@@ -35,8 +39,8 @@ impl Array {
             set_uuid: [7; 16],
             devices: (1..=self.members).map(|member| [member; 16]).collect(),
             level: self.level,
-            access: if self.mode == Mode::ZoneWrite { Access::Sequential } else { Access::Append },
-            carrier: Carrier::Oob,
+            access: self.access,
+            carrier: self.carrier,
             zones: self.zones,
             capacity_blocks: self.zone_blocks,
             record_blocks: self.chunk_blocks,

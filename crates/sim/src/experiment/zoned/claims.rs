@@ -1,6 +1,6 @@
 //! What the paper found, beside what is found here.
 
-use super::aged::Places;
+use super::places::Places;
 use super::points::{
     APPEND_ONLY, CRASH, DRIVE, LOADS, LOST, ONE_4K, ONE_16K, ONE_THREE, OWN_KIB, REQUESTS_KIB, SMALL,
     TWO_TWO, WHOLE, WRITTEN, sized,

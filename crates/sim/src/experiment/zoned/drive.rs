@@ -1,5 +1,9 @@
 //! A zoned drive that takes time and keeps its zones' states, and contents as far as they are needed. Writes in order are sent to a zone one after the
-//! other, as those of the kernel's zoned drives are: what waits for its zone keeps nothing else of the drive busy.
+//! other, as those of the kernel's zoned drives are: what waits for its zone keeps nothing else of the drive busy. An ordinary drive has no
+//! pointers, and takes writes of a zone in any order: they take the time of appends, which do not wait for each other either.
+//!
+//! Operations take effect when they are asked for, and return when their time is over. Where the power is to be cut, contents lie behind
+//! a volatile cache: what did not return is there after the cut, or is not, as the simulator's drives have it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -15,72 +19,219 @@ use engine::limits::BLOCK_BYTES;
 use engine::zone_device::memory::MemoryZones;
 use engine::zone_device::states::ZoneStates;
 use engine::zone_device::timing::{DriveModel, DriveTiming, Timed};
-use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
+use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 
 use super::sparse::SparseZones;
+use crate::random::Random;
 use crate::timeline::Timeline;
 use crate::world::{Filler, Pending, pending};
+use crate::zoned::medium::{Medium, Operation, Survival};
 use layout::units::DeviceOffset;
+
+/// What a drive keeps of what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// States and pointers of zones.
+    States,
+    /// These, what is not zeroes, and metadata out of band of zones that are not finished: see [`SparseZones`].
+    Metadata,
+    /// Contents.
+    Contents,
+    /// Contents behind a volatile cache: the power may be cut.
+    Cache,
+}
+
+/// Bytes of a logical block.
+const UNIT: u32 = 4096;
+const NAME: &str = "a zoned drive that takes time";
 
 pub(super) struct TimedZones {
     info: DeviceInfo,
     zoned: ZonedInfo,
+    model: DriveModel,
     time: Rc<Timeline>,
     drive: Rc<RefCell<Drive>>,
-    contents: Contents,
+    held: Held,
+    /// What a drive does as it likes.
+    random: Random,
+    /// Blocks that were written to it, whatever they are.
+    written_blocks: Cell<u64>,
     /// Reads, and their bytes.
     reads: Cell<(u64, u64)>,
 }
 
-/// Which contents a drive keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
-    /// None.
-    Nothing,
-    /// What is not zeroes, and metadata out of band of zones that are not finished: see [`SparseZones`].
-    Metadata,
-    /// All.
-    All,
-}
-
-enum Contents {
-    Nothing,
-    Metadata(RefCell<SparseZones>),
-    /// It has the states of zones, too.
-    All(MemoryZones),
+/// What it keeps.
+enum Held {
+    States(RefCell<ZoneStates>),
+    Metadata(RefCell<ZoneStates>, RefCell<SparseZones>),
+    Contents(MemoryZones),
+    Cache(Rc<RefCell<Medium>>),
 }
 
 struct Drive {
-    states: ZoneStates,
     timing: DriveTiming,
     /// The writes of each zone that wait for those before them; a zone is there while a write of it is under way.
     lanes: HashMap<u32, VecDeque<Write>>,
 }
 
-/// A write that waits: bytes, and whoever waits for its answer.
-type Write = (u64, Filler<Result<(), DeviceError>>, Result<(), DeviceError>);
+/// A write in order that has taken effect, and has not returned.
+struct Write {
+    bytes: u64,
+    filler: Filler<Result<(), DeviceError>>,
+    written: Returning<u64>,
+}
+
+/// The answer of an operation that has taken effect, and what its return means to the cache.
+struct Returning<T> {
+    answer: Result<T, DeviceError>,
+    cached: Option<Cached>,
+}
+
+/// An operation that a power cut may undo, until it has returned with FUA or was flushed after it had returned.
+struct Cached {
+    medium: Rc<RefCell<Medium>>,
+    operation: Operation,
+    fua: bool,
+}
+
+impl<T> Returning<T> {
+    fn cached(
+        medium: &Rc<RefCell<Medium>>,
+        made: Result<(T, Operation), DeviceErrorKind>,
+        name: &'static str,
+        fua: bool,
+    ) -> Self {
+        match made {
+            Ok((answer, operation)) => {
+                let cached = Cached { medium: Rc::clone(medium), operation, fua };
+                Returning { answer: Ok(answer), cached: Some(cached) }
+            }
+            Err(kind) => Returning { answer: Err(error(kind, name)), cached: None },
+        }
+    }
+
+    /// Its time is over.
+    fn returned(self) -> Result<T, DeviceError> {
+        if let Some(Cached { medium, operation, fua }) = self.cached {
+            medium.borrow_mut().returned(operation, fua);
+        }
+        self.answer
+    }
+}
+
+impl Held {
+    /// Writes at a place, or at the pointer. The place.
+    fn write(
+        &self,
+        (zone, at): (u32, Option<u64>),
+        data: Gather,
+        metadata: Option<Slice>,
+        fua: bool,
+    ) -> Returning<u64> {
+        let answer = match self {
+            Held::States(states) => {
+                let (mut states, bytes) = (states.borrow_mut(), data.len() as u64);
+                let place = match at {
+                    Some(at) => states.write(zone, at, bytes).map(|()| at),
+                    None => states.append(zone, bytes),
+                };
+                place.map_err(|kind| error(kind, "write"))
+            }
+            Held::Metadata(states, sparse) => {
+                let (mut states, bytes) = (states.borrow_mut(), data.len() as u64);
+                let place = match at {
+                    Some(at) => states.write(zone, at, bytes).map(|()| at),
+                    None => states.append(zone, bytes),
+                };
+                place.iter().for_each(|place| {
+                    sparse.borrow_mut().put(zone, place / BLOCK_BYTES as u64, &data, metadata.as_ref());
+                });
+                place.map_err(|kind| error(kind, "write"))
+            }
+            Held::Contents(memory) => match at {
+                Some(in_zone_bytes) => {
+                    let to = ZoneOffset { zone, in_zone_bytes };
+                    at_once(memory.write_at(to, data, metadata, fua)).map(|()| in_zone_bytes)
+                }
+                None => at_once(memory.append(zone, data, metadata, fua)),
+            },
+            Held::Cache(medium) => {
+                let written = medium.borrow_mut().write(zone, at, &data, metadata.as_ref());
+                return Returning::cached(medium, written, "write", fua);
+            }
+        };
+        Returning { answer, cached: None }
+    }
+
+    fn change(&self, zone: u32, change: ZoneChange, random: &Random) -> Returning<()> {
+        let answer = match self {
+            Held::States(states) => {
+                let changed = states.borrow_mut().change(zone, change);
+                changed.map_err(|kind| error(kind, "change"))
+            }
+            Held::Metadata(states, sparse) => {
+                sparse.borrow_mut().change(zone, change);
+                let changed = states.borrow_mut().change(zone, change);
+                changed.map_err(|kind| error(kind, "change"))
+            }
+            Held::Contents(memory) => at_once(memory.change(zone, change)),
+            Held::Cache(medium) => {
+                let changed = medium.borrow_mut().change(zone, change, random);
+                let changed = changed.map(|operation| ((), operation));
+                return Returning::cached(medium, changed, "change", false);
+            }
+        };
+        Returning { answer, cached: None }
+    }
+}
 
 impl TimedZones {
     pub(super) fn new(zoned: ZonedInfo, model: DriveModel, time: &Rc<Timeline>, keeps: Keeps) -> Rc<Self> {
+        let held = match keeps {
+            Keeps::States => Held::States(ZoneStates::new(&zoned).into()),
+            Keeps::Metadata => Held::Metadata(ZoneStates::new(&zoned).into(), RefCell::default()),
+            Keeps::Contents => Held::Contents(MemoryZones::new(zoned.clone(), UNIT, NAME)),
+            Keeps::Cache => {
+                let medium = Medium::new(Rc::new(zoned.clone()), UNIT.into());
+                Held::Cache(Rc::new(RefCell::new(medium)))
+            }
+        };
+        TimedZones::holding(held, zoned, model, time)
+    }
+
+    fn holding(held: Held, zoned: ZonedInfo, model: DriveModel, time: &Rc<Timeline>) -> Rc<Self> {
         let info = DeviceInfo {
             size_bytes: u64::from(zoned.zones) * zoned.zone_bytes,
-            logical_block_bytes: 4096,
+            logical_block_bytes: UNIT,
             discard_zeroes: false,
-            name: "a zoned drive that takes time".to_owned(),
+            name: NAME.to_owned(),
         };
-        let drive = Drive {
-            states: ZoneStates::new(&zoned),
-            timing: DriveTiming::new(model, zoned.zones, 1),
-            lanes: HashMap::new(),
-        };
+        let drive = Drive { timing: DriveTiming::new(model, zoned.zones, 1), lanes: HashMap::new() };
         let drive = Rc::new(RefCell::new(drive));
-        let contents = match keeps {
-            Keeps::Nothing => Contents::Nothing,
-            Keeps::Metadata => Contents::Metadata(RefCell::default()),
-            Keeps::All => Contents::All(MemoryZones::new(zoned.clone(), 4096, &info.name)),
-        };
-        let reads = Cell::default();
-        Rc::new(TimedZones { info, zoned, time: Rc::clone(time), drive, contents, reads })
+        Rc::new(TimedZones {
+            info,
+            zoned,
+            model,
+            time: Rc::clone(time),
+            drive,
+            held,
+            random: Random::new(5),
+            written_blocks: Cell::new(0),
+            reads: Cell::default(),
+        })
+    }
+
+    /// What a power cut leaves of a drive with a cache. One without keeps everything.
+    pub(super) fn cut(self: &Rc<Self>, survival: Survival, random: &Random) -> Rc<Self> {
+        let Held::Cache(medium) = &self.held else { return Rc::clone(self) };
+        let left = medium.borrow().cut(survival, random);
+        let held = Held::Cache(Rc::new(RefCell::new(left)));
+        TimedZones::holding(held, self.zoned.clone(), self.model, &self.time)
+    }
+
+    /// Blocks that were written to it since it was made, or left by a power cut.
+    pub(super) fn written_blocks(&self) -> u64 {
+        self.written_blocks.get()
     }
 
     /// Reads so far, and their bytes.
@@ -93,19 +244,16 @@ impl TimedZones {
         self.reads.set((reads + 1, before + bytes as u64));
     }
 
-    /// What was written is kept, if it is to be.
-    fn keep(&self, (zone, in_zone_bytes): (u32, u64), data: &Gather, metadata: Option<&Slice>) {
-        if let Contents::Metadata(sparse) = &self.contents {
-            sparse.borrow_mut().put(zone, in_zone_bytes / BLOCK_BYTES as u64, data, metadata);
-        }
+    fn count(&self, bytes: u64) {
+        self.written_blocks.set(self.written_blocks.get() + bytes / u64::from(UNIT));
     }
 
     /// Takes its time, and then answers.
-    fn after<T: 'static>(&self, operation: Timed, answer: T) -> Pending<T> {
+    fn after<T: 'static>(&self, operation: Timed, answer: impl FnOnce() -> T + 'static) -> Pending<T> {
         let (pending, filler) = pending();
         let now_ns = self.time.now_ns();
         let done_ns = self.drive.borrow_mut().timing.done_at_ns(now_ns, operation);
-        self.time.after(done_ns - now_ns, move || filler.fill(answer));
+        self.time.after(done_ns - now_ns, move || filler.fill(answer()));
         pending
     }
 
@@ -124,22 +272,36 @@ impl Device for TimedZones {
         &self.info
     }
 
-    fn read(&self, offset: DeviceOffset, buffer: Buffer) -> Self::Read {
+    fn read(&self, offset: DeviceOffset, mut buffer: Buffer) -> Self::Read {
         self.count_read(buffer.bytes().len());
-        let answer = match &self.contents {
-            Contents::All(memory) => at_once(memory.read(offset, buffer)),
-            Contents::Metadata(sparse) => (sparse.borrow().read(&self.zoned, offset, buffer), Ok(())),
-            Contents::Nothing => (buffer, Ok(())),
+        let answer = match &self.held {
+            Held::States(_) => (buffer, Ok(())),
+            Held::Metadata(_, sparse) => (sparse.borrow().read(&self.zoned, offset, buffer), Ok(())),
+            Held::Contents(memory) => at_once(memory.read(offset, buffer)),
+            Held::Cache(medium) => {
+                let result = read(&medium.borrow(), offset, buffer.bytes_mut(), &mut []);
+                (buffer, result)
+            }
         };
-        self.after(Timed::Read, answer)
+        self.after(Timed::Read, || answer)
     }
 
     fn flush(&self) -> Self::Done {
-        let answer = match &self.contents {
-            Contents::All(memory) => at_once(memory.flush()),
-            Contents::Metadata(_) | Contents::Nothing => Ok(()),
-        };
-        self.after(Timed::Flush, answer)
+        match &self.held {
+            Held::States(_) | Held::Metadata(..) => self.after(Timed::Flush, || Ok(())),
+            Held::Contents(memory) => {
+                let answer = at_once(memory.flush());
+                self.after(Timed::Flush, || answer)
+            }
+            Held::Cache(medium) => {
+                let covered = medium.borrow().flush_covers();
+                let medium = Rc::clone(medium);
+                self.after(Timed::Flush, move || {
+                    medium.borrow_mut().made_durable(&covered);
+                    Ok(())
+                })
+            }
+        }
     }
 
     fn write(&self, _offset: DeviceOffset, _data: Gather, _fua: bool) -> Self::Done {
@@ -166,40 +328,34 @@ impl ZoneDevice for TimedZones {
     }
 
     fn report(&self, zones: Range<u32>) -> Self::Report {
-        if let Contents::All(memory) = &self.contents {
-            return ready(at_once(memory.report(zones)));
-        }
-        let states = &self.drive.borrow().states;
-        ready(Ok((zones.start..zones.end.min(states.count())).map(|zone| states.zone(zone)).collect()))
+        let zones = zones.start..zones.end.min(self.zoned.zones);
+        ready(match &self.held {
+            Held::States(states) | Held::Metadata(states, _) => {
+                Ok(zones.map(|zone| states.borrow().zone(zone)).collect())
+            }
+            Held::Contents(memory) => at_once(memory.report(zones)),
+            Held::Cache(medium) => Ok(zones.map(|zone| medium.borrow().zone(zone)).collect()),
+        })
     }
 
     fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Append {
         let bytes = data.len() as u64;
-        let place = match &self.contents {
-            Contents::All(memory) => at_once(memory.append(zone, data, metadata, fua)),
-            Contents::Metadata(_) | Contents::Nothing => {
-                let place = self.drive.borrow_mut().states.append(zone, bytes);
-                place.iter().for_each(|place| self.keep((zone, *place), &data, metadata.as_ref()));
-                place.map_err(|kind| error(kind, "append"))
-            }
-        };
-        self.after(Timed::Append(zone, bytes), place)
+        self.count(bytes);
+        let appended = self.held.write((zone, None), data, metadata, fua);
+        self.after(Timed::Append(zone, bytes), || appended.returned())
     }
 
     fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Changed {
         let bytes = data.len() as u64;
+        self.count(bytes);
+        let place = (to.zone, Some(to.in_zone_bytes));
+        let written = self.held.write(place, data, metadata, fua);
+        if self.zoned.access == ZoneAccess::Placed {
+            return self.after(Timed::Append(to.zone, bytes), || written.returned().map(drop));
+        }
         let (pending, filler) = pending();
         let mut drive = self.drive.borrow_mut();
-        let written = match &self.contents {
-            Contents::All(memory) => at_once(memory.write_at(to, data, metadata, fua)),
-            Contents::Metadata(_) | Contents::Nothing => {
-                let written = drive.states.write(to.zone, to.in_zone_bytes, bytes);
-                let at = (to.zone, to.in_zone_bytes);
-                written.iter().for_each(|()| self.keep(at, &data, metadata.as_ref()));
-                written.map_err(|kind| error(kind, "write"))
-            }
-        };
-        let write = (bytes, filler, written);
+        let write = Write { bytes, filler, written };
         if let Some(waiting) = drive.lanes.get_mut(&to.zone) {
             waiting.push_back(write);
         } else {
@@ -210,38 +366,41 @@ impl ZoneDevice for TimedZones {
         pending
     }
 
-    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
+    fn read_metadata(&self, from: ZoneOffset, mut data: Buffer, mut metadata: Buffer) -> Self::ReadMetadata {
         self.count_read(data.bytes().len());
-        let answer = match &self.contents {
-            Contents::All(memory) => at_once(memory.read_metadata(from, data, metadata)),
-            Contents::Metadata(sparse) => {
-                let sparse = sparse.borrow();
+        let answer = match &self.held {
+            Held::States(_) => (data, metadata, Ok(())),
+            Held::Metadata(_, sparse) => {
+                let (sparse, block) = (sparse.borrow(), from.in_zone_bytes / BLOCK_BYTES as u64);
                 let offset = self.zoned.offset_bytes(from.zone, from.in_zone_bytes);
                 let data = sparse.read(&self.zoned, offset, data);
-                (
-                    data,
-                    sparse.read_metadata(from.zone, from.in_zone_bytes / BLOCK_BYTES as u64, metadata),
-                    Ok(()),
-                )
+                (data, sparse.read_metadata(from.zone, block, metadata), Ok(()))
             }
-            Contents::Nothing => (data, metadata, Ok(())),
+            Held::Contents(memory) => at_once(memory.read_metadata(from, data, metadata)),
+            Held::Cache(medium) => {
+                let offset = self.zoned.offset_bytes(from.zone, from.in_zone_bytes);
+                let result = read(&medium.borrow(), offset, data.bytes_mut(), metadata.bytes_mut());
+                (data, metadata, result)
+            }
         };
-        self.after(Timed::Read, answer)
+        self.after(Timed::Read, || answer)
     }
 
     fn change(&self, zone: u32, change: ZoneChange) -> Self::Changed {
-        if let Contents::Metadata(sparse) = &self.contents {
-            sparse.borrow_mut().change(zone, change);
-        }
-        let changed = match &self.contents {
-            Contents::All(memory) => at_once(memory.change(zone, change)),
-            Contents::Metadata(_) | Contents::Nothing => {
-                let changed = self.drive.borrow_mut().states.change(zone, change);
-                changed.map_err(|kind| error(kind, "change"))
-            }
-        };
-        self.after(Timed::Change(change), changed)
+        let changed = self.held.change(zone, change, &self.random);
+        self.after(Timed::Change(change), || changed.returned())
     }
+}
+
+fn read(
+    medium: &Medium,
+    offset: DeviceOffset,
+    data: &mut [u8],
+    metadata: &mut [u8],
+) -> Result<(), DeviceError> {
+    medium.readable(offset, data.len() as u64).map_err(|kind| error(kind, "read"))?;
+    medium.read(offset, data, metadata);
+    Ok(())
 }
 
 /// What memory answers, which takes no time.
@@ -253,12 +412,12 @@ fn at_once<T>(answer: impl Future<Output = T>) -> T {
 }
 
 /// Sends a write, and those that wait for it when it has returned.
-fn send(drive: &Rc<RefCell<Drive>>, time: &Rc<Timeline>, zone: u32, (bytes, filler, answer): Write) {
+fn send(drive: &Rc<RefCell<Drive>>, time: &Rc<Timeline>, zone: u32, write: Write) {
     let now_ns = time.now_ns();
-    let done_ns = drive.borrow_mut().timing.done_at_ns(now_ns, Timed::Write(zone, bytes));
+    let done_ns = drive.borrow_mut().timing.done_at_ns(now_ns, Timed::Write(zone, write.bytes));
     let (of, clock) = (Rc::clone(drive), Rc::clone(time));
     time.after(done_ns - now_ns, move || {
-        filler.fill(answer);
+        write.filler.fill(write.written.returned().map(drop));
         let next = of.borrow_mut().lanes.get_mut(&zone).and_then(VecDeque::pop_front);
         match next {
             Some(next) => send(&of, &clock, zone, next),

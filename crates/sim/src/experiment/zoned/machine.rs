@@ -50,7 +50,9 @@ impl Machine {
         work: impl FnOnce(Machine) -> F,
     ) -> T {
         let executor = Executor::new(Box::new(|| {}));
-        let platform: Rc<dyn LogPlatform> = Rc::new(Clock { time: Rc::clone(time), random: Random::new(2) });
+        // Another start draws other tags of segments.
+        let random = Random::new(2 ^ time.now_ns());
+        let platform: Rc<dyn LogPlatform> = Rc::new(Clock { time: Rc::clone(time), random });
         let pool = Pool::new(64 << 20);
         let machine = Machine { time: Rc::clone(time), executor: executor.clone(), pool, platform };
         let working = executor.spawn_with_result(work(machine));

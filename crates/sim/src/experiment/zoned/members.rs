@@ -9,17 +9,20 @@ use engine::log::config::LogConfig;
 use engine::log::engine::LogSet;
 use engine::log::join::{Joining, exchange};
 use engine::log::port::LogPort;
-use engine::log::recover::found::RecoveryReport;
+use engine::log::recover::found::{RecoverError, RecoveryReport};
 use engine::log::recover::{Start, recover};
+use engine::log::shard::LogEngine;
 use engine::log::shared::LogShared;
 use engine::members::MemberState;
 use engine::zone_device::timing::DriveModel;
 use engine::zone_device::{ZoneAccess, ZonedInfo};
-use layout::zoned::{Access, Checkpoint, Epoch};
+use layout::zoned::{Access, Carrier, Checkpoint, Epoch};
 
 use super::drive::{Keeps, TimedZones};
 use super::machine::Machine;
+use crate::random::Random;
 use crate::timeline::Timeline;
+use crate::zoned::medium::Survival;
 
 pub(super) const BLOCK: u64 = 4096;
 /// How often what takes long is looked at.
@@ -43,12 +46,16 @@ pub(super) struct Members {
     saved: Rc<RefCell<Saved>>,
 }
 
+/// An array that has started, and does not serve yet.
+pub(super) struct Started {
+    pub(super) shared: Arc<LogShared>,
+    pub(super) report: RecoveryReport,
+}
+
 /// An array that serves on one shard.
 pub(super) struct Served {
     pub(super) set: Rc<LogSet<TimedZones>>,
     pub(super) shared: Arc<LogShared>,
-    /// What the start found.
-    pub(super) report: RecoveryReport,
 }
 
 impl Members {
@@ -88,7 +95,7 @@ impl Members {
             zone_bytes,
             capacity_bytes: zone_bytes,
             record_bytes_max: self.config.record_bytes_max,
-            metadata_bytes: 64,
+            metadata_bytes: if self.config.carrier == Carrier::Oob { 64 } else { 0 },
             open_max: None,
             active_max: None,
         };
@@ -108,8 +115,29 @@ impl Members {
         self.saved.borrow_mut().states[slot] = MemberState::Missing;
     }
 
+    /// The power goes and comes back at all drives. What superblocks say is durable.
+    pub(super) fn cut(&self, survival: Survival, random: &Random) {
+        for drive in self.devices.borrow_mut().iter_mut().flatten() {
+            *drive = drive.cut(survival, random);
+        }
+    }
+
+    /// Blocks that were written to all drives since they were made, or left by a power cut.
+    pub(super) fn written_blocks(&self) -> u64 {
+        self.devices.borrow().iter().flatten().map(|drive| drive.written_blocks()).sum()
+    }
+
     /// Starts the array.
     pub(super) async fn serve(&self, machine: &Machine) -> Served {
+        let started = self.start(machine).await;
+        self.go_on(machine, &started.expect("nothing fails here but members that are taken out"))
+    }
+
+    /// Starts the array. Superblocks follow from then on.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) async fn start(&self, machine: &Machine) -> Result<Started, RecoverError> {
         /// Enough that none have to be reserved while an array runs.
         const NUMBERS: u64 = 1 << 20;
         let (epoch, numbers, states) = {
@@ -119,25 +147,39 @@ impl Members {
             saved.numbers += NUMBERS;
             (saved.epoch, first..saved.numbers, saved.states.clone())
         };
-        let devices = self.devices.borrow().clone();
         let uuids = self.saved.borrow().uuids.clone();
         let start = Start {
             growing: false,
             config: LogConfig { devices: uuids, ..self.config.clone() },
             states,
-            devices: devices.clone(),
+            devices: self.devices.borrow().clone(),
             epoch: Epoch { number: epoch, random: epoch },
             numbers,
             checkpoint: self.saved.borrow().checkpoint,
             counters: [Counters::default()].into(),
             events: Box::new(|_| {}),
         };
-        let Machine { executor, pool, platform, .. } = machine.clone();
-        let recovered = recover(start, &executor, &pool, &platform).await;
-        let (shared, report) = recovered.expect("nothing fails here but members that are taken out");
+        let Machine { executor, pool, platform, .. } = machine;
+        let (shared, report) = recover(start, executor, pool, platform).await?;
         executor.spawn(keep_superblocks(Arc::clone(&shared), Rc::clone(&self.saved)));
-        let port = LogPort::new(Arc::clone(&shared), 0, executor, pool, platform, devices);
-        Served { set: Rc::new(LogSet::serve(port)), shared, report }
+        Ok(Started { shared, report })
+    }
+
+    /// Clients may come, and reclaim works.
+    pub(super) fn go_on(&self, machine: &Machine, started: &Started) -> Served {
+        let shared = Arc::clone(&started.shared);
+        Served { set: Rc::new(LogSet::serve(self.port(machine, started))), shared }
+    }
+
+    /// What was started, to read from it: nothing reclaims.
+    pub(super) fn at_rest(&self, machine: &Machine, started: &Started) -> Rc<LogSet<TimedZones>> {
+        Rc::new(LogSet(Rc::new(LogEngine::new(self.port(machine, started)))))
+    }
+
+    fn port(&self, machine: &Machine, started: &Started) -> LogPort<TimedZones> {
+        let Machine { executor, pool, platform, .. } = machine.clone();
+        let devices = self.devices.borrow().clone();
+        LogPort::new(Arc::clone(&started.shared), 0, executor, pool, platform, devices)
     }
 
     /// An empty drive gets the slot of a member that is out of use, and everything is made whole. How long that takes.

@@ -2,8 +2,9 @@
 
 use layout::geometry::Level;
 
-use super::aged::{Aged, Places};
+use super::aged::Aged;
 use super::array::group_within;
+use super::places::Places;
 use super::reads::Reads;
 use super::recovery::{Loss, Recovery};
 use super::replay::{Replay, Trace};

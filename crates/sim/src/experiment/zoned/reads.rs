@@ -2,6 +2,7 @@
 
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use serde::Serialize;
 
 use super::array::{Array, group_within};
@@ -37,6 +38,8 @@ pub(super) fn run(point: &Reads, requests: u64) -> Speed {
         level: Level::Raid5,
         members: 4,
         mode,
+        access: mode.access(),
+        carrier: Carrier::Oob,
         open: [1, 0],
         chunk_blocks: [chunk_kib / BLOCK_KIB; 2],
         group: mode.group().map_or(0, |group| group_within(group, chunk_kib, ZONE_BLOCKS)),
@@ -45,7 +48,7 @@ pub(super) fn run(point: &Reads, requests: u64) -> Speed {
     };
     let blocks = array.logical_blocks(RESERVE_PERCENT);
     let time = Timeline::new();
-    let members = Members::new(array.config(blocks), DriveModel::Zn540, Keeps::All, &time);
+    let members = Members::new(array.config(blocks), DriveModel::Zn540, Keeps::Contents, &time);
     let own = std::rc::Rc::clone(&members);
     Machine::run(&time, |machine| async move {
         let served = own.serve(&machine).await;

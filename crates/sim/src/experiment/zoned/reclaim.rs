@@ -4,9 +4,9 @@
 use engine::log::reclaim::choose::ReclaimPolicy;
 use serde::Serialize;
 
-pub use super::aged::Places;
 use super::aged::{Aged, Outcome};
 use super::members::BLOCK;
+pub use super::places::Places;
 use super::speed::Mode;
 use crate::experiment::quantile_us;
 
@@ -147,15 +147,20 @@ pub fn run(point: &Point, times: u64) -> Row {
 
 impl Latencies {
     fn of(outcome: &Outcome) -> Self {
-        let mut all: Vec<u64> = outcome.ended.iter().map(|one| one.took_ns).collect();
-        all.sort_unstable();
-        let seconds = outcome.elapsed_ns as f64 / 1e9;
+        let took_ns: Vec<u64> = outcome.ended.iter().map(|one| one.took_ns).collect();
+        Latencies::new(took_ns, outcome.elapsed_ns)
+    }
+
+    /// Of writes of 4 KiB: what each took, and all of them together.
+    pub(super) fn new(mut took_ns: Vec<u64>, elapsed_ns: u64) -> Self {
+        took_ns.sort_unstable();
+        let seconds = elapsed_ns as f64 / 1e9;
         Latencies {
-            mib_per_s: all.len() as f64 * BLOCK as f64 / f64::from(1 << 20) / seconds,
-            median_us: quantile_us(&all, 0.5),
-            p99_us: quantile_us(&all, 0.99),
-            p999_us: quantile_us(&all, 0.999),
-            max_us: quantile_us(&all, 1.0),
+            mib_per_s: took_ns.len() as f64 * BLOCK as f64 / f64::from(1 << 20) / seconds,
+            median_us: quantile_us(&took_ns, 0.5),
+            p99_us: quantile_us(&took_ns, 0.99),
+            p999_us: quantile_us(&took_ns, 0.999),
+            max_us: quantile_us(&took_ns, 1.0),
         }
     }
 }

@@ -3,6 +3,7 @@
 use engine::log::config::MapLimits;
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use serde::Serialize;
 
 use super::array::{Array, group_within};
@@ -51,6 +52,8 @@ pub(super) fn run(point: &Recovery) -> f64 {
         level: Level::Raid5,
         members: 4,
         mode,
+        access: mode.access(),
+        carrier: Carrier::Oob,
         open: [1, 0],
         chunk_blocks: [chunk_kib / BLOCK_KIB; 2],
         group: group_within(256, chunk_kib, ZONE_BLOCKS),
@@ -63,7 +66,7 @@ pub(super) fn run(point: &Recovery) -> f64 {
     let mut config = array.config(blocks);
     config.map_limits = MapLimits { groups: None, changed };
     let time = Timeline::new();
-    let members = Members::new(config, DriveModel::Zn540, Keeps::All, &time);
+    let members = Members::new(config, DriveModel::Zn540, Keeps::Contents, &time);
     let own = std::rc::Rc::clone(&members);
     Machine::run(&time, |machine| async move {
         let served = own.serve(&machine).await;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use serde::{Serialize, Serializer};
 
 use super::array::Array;
@@ -150,6 +151,8 @@ pub(super) fn run(point: &Replay) -> Speed {
         level: Level::Raid5,
         members: 4,
         mode: point.mode,
+        access: point.mode.access(),
+        carrier: Carrier::Oob,
         open: point.open,
         chunk_blocks: point.chunk_kib.map(|kib| kib / BLOCK_KIB),
         group: point.mode.group().unwrap_or(0),
@@ -159,7 +162,7 @@ pub(super) fn run(point: &Replay) -> Speed {
     let time = Timeline::new();
     // What is never read need not be kept.
     let has_reads = point.trace.requests.iter().any(|request| request.is_read);
-    let keeps = if has_reads { Keeps::All } else { Keeps::Nothing };
+    let keeps = if has_reads { Keeps::Contents } else { Keeps::States };
     let members = Members::new(array.config(LOGICAL_BLOCKS), DriveModel::Zn540, keeps, &time);
     let (trace, depth) = (point.trace.clone(), point.depth);
     let ended = Machine::run(&time, |machine| async move {

@@ -1,6 +1,7 @@
 //! How zones are written, how long requests are, and how fast they were.
 
 use engine::log::config::Appends;
+use layout::zoned::Access;
 use serde::Serialize;
 
 use super::clients::Ended;
@@ -39,6 +40,11 @@ impl Mode {
             Mode::Append { group } => Some(group),
             Mode::Twill => Some(GROUP),
         }
+    }
+
+    /// How zones of the paper's drives are written.
+    pub(super) fn access(self) -> Access {
+        if self == Mode::ZoneWrite { Access::Sequential } else { Access::Append }
     }
 
     /// Which segments are appended to.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use engine::log::config::MapLimits;
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use serde::Serialize;
 
 use super::array::{Array, group_within};
@@ -139,10 +140,13 @@ pub fn points(written_gib: u64, largest_gib: u64) -> Vec<Point> {
 impl Point {
     fn array(&self) -> Array {
         let zones = self.members_gib * GIB / u64::from(MEMBERS) / (u64::from(ZONE_BLOCKS) * BLOCK);
+        let mode = if self.is_append { Mode::ZAPRAID } else { Mode::ZoneWrite };
         Array {
             level: Level::Raid5,
             members: MEMBERS,
-            mode: if self.is_append { Mode::ZAPRAID } else { Mode::ZoneWrite },
+            mode,
+            access: mode.access(),
+            carrier: Carrier::Oob,
             open: [1, 0],
             chunk_blocks: [CHUNK_KIB / BLOCK_KIB; 2],
             group: group_within(256, CHUNK_KIB, ZONE_BLOCKS),
@@ -177,9 +181,9 @@ pub fn run(point: &Point) -> Row {
     let own = Rc::clone(&members);
     let (drive_ns, computer_seconds, report, groups_there) = Machine::run(&time, |machine| async move {
         let began_ns = machine.time.now_ns();
-        let served = own.serve(&machine).await;
+        let started = own.start(&machine).await.expect("nothing fails");
         let took = (machine.time.now_ns() - began_ns, began.elapsed().as_secs_f64());
-        (took.0, took.1, served.report, served.shared.map.groups_there().count() as u64)
+        (took.0, took.1, started.report, started.shared.map.groups_there().count() as u64)
     });
     let after = members.reads();
     Row {

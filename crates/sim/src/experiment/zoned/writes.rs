@@ -2,6 +2,7 @@
 
 use engine::zone_device::timing::DriveModel;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use serde::Serialize;
 
 use super::array::Array;
@@ -49,6 +50,8 @@ impl Writes {
             level: self.level,
             members: self.members,
             mode: self.mode,
+            access: self.mode.access(),
+            carrier: Carrier::Oob,
             open: self.open,
             chunk_blocks: self.chunk_blocks(),
             group: self.mode.group().unwrap_or(0),
@@ -78,7 +81,7 @@ impl Writes {
 /// Writes `requests` times, with the engine.
 pub(super) fn run(point: &Writes, requests: u64) -> Speed {
     let (point, time) = (*point, Timeline::new());
-    let members = Members::new(point.array().config(LOGICAL_BLOCKS), point.drive(), Keeps::Nothing, &time);
+    let members = Members::new(point.array().config(LOGICAL_BLOCKS), point.drive(), Keeps::States, &time);
     let ended = Machine::run(&time, |machine| async move {
         let served = members.serve(&machine).await;
         let (sizes, random, mut left) = (point.sizes(3), Random::new(1), requests);
