@@ -18,7 +18,7 @@ NULLB=/sys/kernel/config/nullb
 declare -A server
 said=()
 cp "$TWILL" /run/twill; TWILL=/run/twill # the host's file system is slow
-fail() { echo "bench-zoned: $*" >&2; exit 1; }
+fail() { echo "bench-zoned: $*" >&2; tail -qn 5 /run/z*.log 2>/dev/null >&2 || true; exit 1; }
 
 drives() { # NAME COUNT SETTING…
     local name=$1 count=$2 i setting folder; shift 2

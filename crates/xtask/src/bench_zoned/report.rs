@@ -42,11 +42,11 @@ twice the file's size in random writes of 64 KiB. btrfs (single) and F2FS lose d
 
 /// Peers that no machine of this project can run, and why.
 const NOT_HERE: &[(&str, &str)] = &[
-    ("RAIZN", "a kernel of 5.15 with patches; the authors' stand-in neither"),
-    ("ZRAID", "a kernel of 5.15 with patches, and drives with ZRWA"),
-    ("ZapRAID as released", "SPDK with zoned NVMe drives of its own"),
+    ("RAIZN", "it is patches for Linux 5.15, and this kernel is another"),
+    ("ZRAID", "it is patches for Linux 5.15, and needs drives with ZRWA"),
+    ("ZapRAID as released", "it needs SPDK with zoned NVMe drives to itself"),
     ("dm-zoned", "no Debian package has dmzadm, which formats its devices"),
-    ("md, dm-raid on zoned devices", "their superblocks are written in place, which such devices refuse"),
+    ("md and dm-raid on zoned devices", "their superblocks are written in place, which such devices refuse"),
 ];
 
 pub(super) fn text(report: &Report) -> String {
@@ -133,7 +133,7 @@ impl Figure<'_> {
     /// Requests a second, with the setting if there are several.
     fn rate(&self) -> String {
         let setting = self.runs.first().map_or("-", |run| &run.setting);
-        let rate = spread(self.runs.iter().map(|run| run.iops));
+        let rate = spread(self.runs.iter().map(|run| run.iops), 0);
         if setting == "-" { rate } else { format!("{rate}, {setting}") }
     }
 
@@ -150,11 +150,13 @@ impl Figure<'_> {
     }
 }
 
-/// The median, and the least and the greatest if they differ.
-fn spread(values: impl Iterator<Item = f64> + Clone) -> String {
-    let (least, most) = (values.clone().fold(f64::INFINITY, f64::min), values.clone().fold(0.0, f64::max));
-    let range = if least < most { format!(" ({least:.0} to {most:.0})") } else { String::new() };
-    format!("{:.0}{range}", median(values))
+/// The median, and the least and the greatest if they differ, with so many digits behind the point.
+fn spread(values: impl Iterator<Item = f64> + Clone, digits: usize) -> String {
+    let text = |value: f64| format!("{value:.digits$}");
+    let least = text(values.clone().fold(f64::INFINITY, f64::min));
+    let most = text(values.clone().fold(0.0, f64::max));
+    let range = if least == most { String::new() } else { format!(" ({least} to {most})") };
+    text(median(values)) + &range
 }
 
 fn cell(text: Option<String>) -> String {
@@ -260,16 +262,16 @@ fn cuts(cuts: &[Cut]) -> String {
     table(
         &head,
         arrays.into_iter().map(|(level, who)| {
-            let of = |what: fn(&Cut) -> f64| {
-                spread(cuts.iter().filter(|cut| cut.level == level && cut.who == who).map(what))
+            let of = |what: fn(&Cut) -> f64, digits| {
+                spread(cuts.iter().filter(|cut| cut.level == level && cut.who == who).map(what), digits)
             };
             vec![
                 level.to_owned(),
                 title(who),
-                of(|cut| cut.serves_us as f64 / 1e3),
-                of(|cut| cut.clean_us as f64 / 1e3),
-                of(|cut| cut.member_read_bytes as f64 / f64::from(1 << 20)),
-                of(|cut| cut.member_written_bytes as f64 / f64::from(1 << 20)),
+                of(|cut| cut.serves_us as f64 / 1e3, 0),
+                of(|cut| cut.clean_us as f64 / 1e3, 0),
+                of(|cut| cut.member_read_bytes as f64 / f64::from(1 << 20), 1),
+                of(|cut| cut.member_written_bytes as f64 / f64::from(1 << 20), 1),
             ]
         }),
     )
@@ -285,6 +287,7 @@ fn files(rows: &[Row<'_>]) -> String {
     let is_own = |who: &str| who.starts_with("twill");
     let name = |who: &str| match who.split_once('-') {
         Some(("twill", level)) => format!("ext4, twill RAID-{level}"),
+        Some(("f2fs", _)) => "F2FS".to_owned(),
         _ => title(who),
     };
     let own: Vec<&str> = programs.iter().copied().filter(|who| is_own(who)).collect();
@@ -307,7 +310,7 @@ fn files(rows: &[Row<'_>]) -> String {
 fn not_run(report: &Report) -> String {
     let found = report.not_run.iter().map(|one| vec![one.what.clone(), one.reason.clone()]);
     let known = NOT_HERE.iter().map(|(what, reason)| vec![(*what).to_owned(), (*reason).to_owned()]);
-    let head = ["not run", "since it needs, or says"].map(str::to_owned);
+    let head = ["not run", "reason"].map(str::to_owned);
     format!("\n### Not run\n\n{}", table(&head, found.chain(known)))
 }
 
@@ -375,8 +378,8 @@ mod tests {
         let cuts =
             vec![cut("md", 2_000_000), cut("twill-25", 500_000), cut("md", 4_000_000), cut("md", 3_000_000)];
         let text = text(&Report { cuts, ..Report::default() });
-        assert!(text.contains("| 5 | md | 500 | 3000 (2000 to 4000) | 3 | 1 |"), "{text}");
-        assert!(text.contains("| 5 | twill, 25 % | 500 | 500 | 3 | 1 |"), "{text}");
+        assert!(text.contains("| 5 | md | 500 | 3000 (2000 to 4000) | 3.0 | 1.0 |"), "{text}");
+        assert!(text.contains("| 5 | twill, 25 % | 500 | 500 | 3.0 | 1.0 |"), "{text}");
     }
 
     #[test]

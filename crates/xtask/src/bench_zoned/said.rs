@@ -54,10 +54,9 @@ impl Measured {
         if run.user_bytes == 0 {
             run.user_bytes = rates.bytes; // of a file, which has no counter of its own
         }
-        eprintln!(
-            "RAID-{} {} {} {} {} {}: {:.0}/s",
-            run.level, run.state, run.rw, run.bs, run.who, run.setting, run.iops
-        );
+        let on = if run.level == "-" { "files".to_owned() } else { format!("RAID-{}", run.level) };
+        let (state, rw, bs, who, setting) = (&run.state, &run.rw, &run.bs, &run.who, &run.setting);
+        eprintln!("{on} {state} {rw} {bs} {who} {setting}: {:.0}/s", run.iops);
         run
     }
 }
