@@ -13,7 +13,7 @@ PACKAGES_INSTRUCTIONS=(valgrind:valgrind)
 PACKAGES_COMPARE=(mdadm:mdadm)
 PACKAGES_TESTS=(nbdkit:nbdkit openssl:openssl chromium:chromium node:nodejs tmux:tmux qemu-img:qemu-utils qemu-io:qemu-utils mkfs.xfs:xfsprogs xfs_repair:xfsprogs mdadm:mdadm)
 PACKAGES_KERNEL=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio xz:xz-utils mdadm:mdadm nbd-client:nbd-client dmsetup:dmsetup
-    nvme:nvme-cli mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs sqlite3:sqlite3 fio:fio jq:jq ss:iproute2 stress-ng:stress-ng
+    nvme:nvme-cli mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs mkfs.f2fs:f2fs-tools sqlite3:sqlite3 fio:fio jq:jq ss:iproute2 stress-ng:stress-ng
     sgdisk:gdisk pvcreate:lvm2 sfdisk:fdisk mkswap:util-linux syslinux:syslinux mcopy:mtools mkfs.vfat:dosfstools)
 
 note() { echo "$*" >&2; }

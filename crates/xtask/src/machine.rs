@@ -117,6 +117,20 @@ pub fn unavailable(root: &Path) -> Option<String> {
     }
 }
 
+/// The processor that emulates the machines, and its kernel, as pages name it: `AMD EPYC, 2 cores, Linux 6.18`.
+pub fn host() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    host_of(&read("/proc/cpuinfo"), &read("/proc/sys/kernel/osrelease"))
+}
+
+fn host_of(cpuinfo: &str, release: &str) -> String {
+    let models = || cpuinfo.lines().filter(|line| line.starts_with("model name"));
+    let model =
+        models().next().and_then(|line| line.split_once(": ")).map_or("a processor", |(_, model)| model);
+    let version: Vec<&str> = release.trim().splitn(3, '.').take(2).collect();
+    format!("{model}, {} cores, Linux {}", models().count(), version.join("."))
+}
+
 /// A script of `scripts/vm`.
 pub fn script(root: &Path, name: &str) -> PathBuf {
     root.join("scripts/vm").join(name)
@@ -132,6 +146,13 @@ pub fn on_path(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_is_named_by_its_processor() {
+        let core = "processor\t: 0\nmodel name\t: AMD EPYC 9R14\nmodel\t: 17\n";
+        assert_eq!(host_of(&core.repeat(2), "6.18.44-fc\n"), "AMD EPYC 9R14, 2 cores, Linux 6.18");
+        assert_eq!(host_of("", ""), "a processor, 0 cores, Linux ");
+    }
 
     #[test]
     fn a_script_names_its_machine() {

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::{bench_md, machine, md_compatibility, power_cuts};
+use crate::{bench_md, bench_zoned, machine, md_compatibility, power_cuts};
 
 /// What `cargo xtask vm` does besides running a command.
 #[derive(Parser)]
@@ -16,12 +16,14 @@ enum Named {
     MdCompatibility(md_compatibility::Arguments),
     /// Run md and twill in turn over the same members, and print both and the ratio
     BenchMd(bench_md::Arguments),
+    /// Run zoned arrays in turn with md, and with file systems that know zones, and print all and the ratios
+    BenchZoned(bench_zoned::Arguments),
     /// Cut the power under load, many times, and check after each
     PowerCuts(power_cuts::Arguments),
 }
 
 /// The first words of the commands of [`Named`]; anything else is an option of `scripts/vm/vm`.
-const NAMED: &[&str] = &["md-compatibility", "bench-md", "power-cuts"];
+const NAMED: &[&str] = &["md-compatibility", "bench-md", "bench-zoned", "power-cuts"];
 
 /// Runs a named command, or passes `arguments` on to `scripts/vm/vm` and returns the status of the command in the
 /// machine.
@@ -38,6 +40,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     match named {
         Some(Named::MdCompatibility(arguments)) => return md_compatibility::run(root, &arguments),
         Some(Named::BenchMd(arguments)) => return bench_md::run(root, &arguments),
+        Some(Named::BenchZoned(arguments)) => return bench_zoned::run(root, &arguments),
         Some(Named::PowerCuts(arguments)) => return power_cuts::run(root, &arguments),
         None => {}
     }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::runs::{Report, Run};
+use crate::fio;
 use crate::machine::JSON;
 
 /// Takes a line of the script: a run, what the machine is, or words to be printed.
@@ -44,33 +45,8 @@ struct Said {
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer {
-    Fio(Fio),
+    Fio(fio::Answer),
     Bench(Bench),
-}
-
-#[derive(Deserialize)]
-struct Fio {
-    jobs: Vec<Job>,
-}
-
-#[derive(Deserialize)]
-struct Job {
-    read: Direction,
-    write: Direction,
-}
-
-#[derive(Deserialize)]
-struct Direction {
-    iops: f64,
-    bw_bytes: f64,
-    total_ios: u64,
-    clat_ns: CompletionLatency,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct CompletionLatency {
-    percentile: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -104,12 +80,8 @@ impl Said {
         let mut run = self.run;
         match self.answer {
             Answer::Fio(fio) => {
-                let job = fio.jobs.into_iter().next(); // they report as one group
-                let used = job.map(|job| if job.write.total_ios > 0 { job.write } else { job.read });
-                if let Some(used) = used {
-                    (run.iops, run.bytes_per_s) = (used.iops, used.bw_bytes);
-                    run.p99_us = used.clat_ns.percentile.get("99.000000").copied().unwrap_or(0.0) / 1000.0;
-                }
+                let rates = fio.rates();
+                (run.iops, run.bytes_per_s, run.p99_us) = (rates.iops, rates.bytes_per_s, rates.p99_us);
             }
             Answer::Bench(bench) => {
                 (run.iops, run.bytes_per_s) = (bench.iops, bench.bytes_per_s);
