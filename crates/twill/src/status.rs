@@ -175,6 +175,12 @@ pub struct ZonedStatus {
     /// Blocks that were written for each that clients wrote, in hundredths, since the start: what reclaim moved, and mapping blocks, are
     /// beyond 100.
     pub write_amplification_percent: u64,
+    /// Blocks of 4 KiB that clients wrote since the start.
+    #[serde(default)]
+    pub client_blocks: u64,
+    /// Blocks of 4 KiB that reclaim moved since the start.
+    #[serde(default)]
+    pub moved_blocks: u64,
     /// Segments that reclaim emptied since the start.
     pub emptied_segments: u64,
     /// What reclaim does now: `nothing`, `for writers` or `while idle`.

@@ -134,6 +134,8 @@ fn a_zoned_array_has_metrics_of_its_zones() {
     let server = world.serve(&["--metrics", &address.to_string()], &members);
     let (_, text) = page(address, "/metrics");
     assert!(value(&text, "twill_zones_free", "") > 10.0, "{text}");
+    assert!(value(&text, "twill_reclaim_active", "") <= 1.0, "{text}");
+    assert_eq!(value(&text, "twill_blocks_moved_total", ""), 0.0, "{text}");
     assert!(value(&text, "twill_write_amplification_ratio", "") >= 1.0, "{text}");
     assert_eq!(value(&text, "twill_map_memory_bytes", ""), 0.0, "nothing was written: {text}");
     assert!(!text.contains("twill_request_duration"), "requests of a zoned array are not measured: {text}");

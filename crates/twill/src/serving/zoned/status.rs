@@ -117,6 +117,8 @@ fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
             .space
             .totals()
             .write_amplification_percent(shared.memory.written()),
+        client_blocks: shared.space.totals().user_blocks,
+        moved_blocks: shared.space.totals().moved_blocks,
         emptied_segments: shared.space.totals().emptied_segments,
         reclaiming: match shared.space.activity() {
             Activity::None => "nothing",

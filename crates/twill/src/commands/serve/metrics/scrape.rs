@@ -171,6 +171,11 @@ impl Scrape {
             ),
             ("live_bytes", "Bytes that the map names", zoned.live_bytes as f64),
             (
+                "reclaim_active",
+                "1 while reclaim makes room",
+                f64::from(!["", "nothing"].contains(&zoned.reclaiming.as_str())),
+            ),
+            (
                 "write_amplification_ratio",
                 "Blocks written for each that clients wrote, since the array is served",
                 zoned.write_amplification_percent as f64 / 100.0,
@@ -187,6 +192,8 @@ impl Scrape {
         counter(to, "map_blocks_read", "Blocks of the map that were read", zoned.map_blocks_read)?;
         counter(to, "map_blocks_written", "Blocks of the map that were written", zoned.map_blocks_written)?;
         counter(to, "checkpoints", "Checkpoints of the map", zoned.checkpoints_written)?;
+        counter(to, "blocks_written", "Blocks of 4 KiB that clients wrote", zoned.client_blocks)?;
+        counter(to, "blocks_moved", "Blocks of 4 KiB that reclaim moved", zoned.moved_blocks)?;
         counter(to, "segments_emptied", "Segments that reclaim emptied", zoned.emptied_segments)
     }
 
