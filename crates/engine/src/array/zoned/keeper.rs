@@ -86,6 +86,8 @@ pub struct Keeper<D> {
     /// The plan before members are added, and whether it was growing then: until segments have columns of these they may be left
     /// out again.
     before: (ArrayPlan, bool),
+    /// The size that superblocks give to an array that has grown, in blocks, until they are durable.
+    new_blocks: Option<u64>,
     arrivals: Arrivals<D>,
     pool: Arc<Pool>,
     clock: Rc<dyn Fn() -> u64>,
@@ -103,7 +105,8 @@ impl<D: ZoneDevice> Keeper<D> {
         let segments_below = newest.segments_below;
         let superblock = Superblock { sequence: newest.sequence, segments_below, ..speaker.clone() };
         let before = (superblock.plan.clone(), superblock.growing);
-        Keeper { superblock, members, before, arrivals: Rc::default(), pool: Arc::clone(pool), clock }
+        let (arrivals, pool) = (Rc::default(), Arc::clone(pool));
+        Keeper { superblock, members, before, new_blocks: None, arrivals, pool, clock }
     }
 
     /// The numbers of segments that the next epoch may use.
@@ -166,6 +169,9 @@ impl<D: ZoneDevice> Keeper<D> {
             if failed.is_empty() {
                 shared.table.numbers_are_reserved(numbers);
                 shared.members.metadata_written(version);
+                if let Some(blocks) = self.new_blocks.take() {
+                    shared.members.report(Event::GrowthFinished { size_bytes: blocks * BLOCK_BYTES as u64 });
+                }
                 if phase == Phase::Stopped {
                     return;
                 }
@@ -207,7 +213,7 @@ impl<D: ZoneDevice> Keeper<D> {
         added
     }
 
-    /// The superblocks list so many members: more than before when some are added, and as many as before when one of these
+    /// The superblocks list `listed` members: more than before when some are added, and as many as before when one of these
     /// failed. Once every segment is over all of them the array gets its size.
     fn resize(&mut self, shared: &LogShared, listed: usize) {
         let width = shared.members.width();
@@ -225,8 +231,7 @@ impl<D: ZoneDevice> Keeper<D> {
         if superblock.growing && listed == width && !shared.members.is_growing() {
             superblock.plan = grown(superblock).expect("checked when members were added");
             superblock.growing = false;
-            let size_bytes = superblock.plan.logical_blocks * BLOCK_BYTES as u64;
-            shared.members.report(Event::GrowthFinished { size_bytes });
+            self.new_blocks = Some(superblock.plan.logical_blocks);
         }
     }
 
