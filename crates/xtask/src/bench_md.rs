@@ -5,7 +5,7 @@ mod runs;
 mod said;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
@@ -61,17 +61,16 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
     let mut report = Report { seconds, rounds, ..Report::default() };
     for kind in arguments.kinds()? {
-        let mut command = Command::new(machine::script(root, "vm"));
-        command.args(["--mem", "5G", "--timeout", "43200", "--mod", "null_blk,raid456,ublk_drv"]);
+        let mut options = vec!["--mem", "5G", "--mod", "null_blk,raid456,ublk_drv"];
         if kind == "nvme" {
-            command.args(["--nvme", "6:340M:logical_block_size=4096"]);
+            options.extend(["--nvme", "6:340M:logical_block_size=4096"]);
         }
-        command.args(["--", "env"]).arg(format!("TWILL={}", twill.display()));
-        command.arg(format!("NULL_DEVICE={}", null_device.display()));
-        command.arg("bash").arg(machine::script(root, "bench-md")).arg(kind);
-        command.arg(seconds.to_string()).arg(rounds.to_string());
-        command.arg(if arguments.quick { "quick" } else { "full" }).arg(&arguments.arrays);
-        let status = machine::lines(&mut command, |line| {
+        let variables =
+            [format!("TWILL={}", twill.display()), format!("NULL_DEVICE={}", null_device.display())];
+        let (seconds, rounds) = (seconds.to_string(), rounds.to_string());
+        let extent = if arguments.quick { "quick" } else { "full" };
+        let words = [kind, &seconds, &rounds, extent, &arguments.arrays];
+        let status = machine::run_benchmark(root, &options, &variables, ("bench-md", &words), |line| {
             said::take(&mut report, line)?;
             arguments.kept.keep(&report)
         })?;

@@ -5,7 +5,7 @@ mod runs;
 mod said;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
@@ -90,13 +90,12 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let mut report =
         Report { seconds, rounds, quick: arguments.quick, host: machine::host(), ..Report::default() };
     for (script, modules) in arguments.part.scripts() {
-        let mut command = Command::new(machine::script(root, "vm"));
-        command.args(["--mem", "7G", "--timeout", "43200", "--mod", modules, "--qemu", PROCESSOR]);
-        command.args(["--", "env"]).arg(format!("TWILL={}", twill.display()));
-        command.arg("bash").arg(machine::script(root, script));
-        command.arg(seconds.to_string()).arg(rounds.to_string());
-        command.arg(if arguments.quick { "quick" } else { "full" }).arg(&arguments.only);
-        let status = machine::lines(&mut command, |line| {
+        let options = ["--mem", "7G", "--mod", modules, "--qemu", PROCESSOR];
+        let variables = [format!("TWILL={}", twill.display())];
+        let (seconds, rounds) = (seconds.to_string(), rounds.to_string());
+        let extent = if arguments.quick { "quick" } else { "full" };
+        let words = [seconds.as_str(), &rounds, extent, &arguments.only];
+        let status = machine::run_benchmark(root, &options, &variables, (script, &words), |line| {
             said::take(&mut report, line)?;
             arguments.kept.keep(&report)
         })?;

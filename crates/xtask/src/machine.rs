@@ -89,6 +89,21 @@ pub fn run_script(
     Ok((status, last))
 }
 
+/// Runs a script of scripts/vm in a machine with these options, for hours if need be; hands over its output line by line, and
+/// returns its status.
+pub fn run_benchmark(
+    root: &Path,
+    options: &[&str],
+    variables: &[String],
+    (name, words): (&str, &[&str]),
+    take: impl FnMut(&str) -> Result<()>,
+) -> Result<i32> {
+    let mut command = Command::new(script(root, "vm"));
+    command.args(["--timeout", "43200"]).args(options).args(["--", "env"]).args(variables);
+    command.arg("bash").arg(script(root, name)).args(words);
+    lines(&mut command, take)
+}
+
 /// Runs `scripts/vm/vm`, hands over its output line by line, and returns its status.
 pub fn lines(command: &mut Command, mut take: impl FnMut(&str) -> Result<()>) -> Result<i32> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start scripts/vm/vm")?;

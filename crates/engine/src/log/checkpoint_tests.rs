@@ -432,7 +432,8 @@ fn what_cannot_be_told_is_an_error_and_says_why() {
     let (right, errors): (Vec<_>, Vec<_>) = reads.partition(|(_, read)| read.is_ok());
     assert!(!right.is_empty(), "what the other members hold");
     assert!(right.iter().all(|(block, read)| read.as_ref() == Ok(&pattern(*block, 1))));
-    let says_why = |error: &VolumeError| error.to_string().contains("are cannot be told");
+    let says_why =
+        |error: &VolumeError| error.to_string().contains("it cannot be told where the records of segment");
     assert!(errors.iter().any(|(_, read)| read.as_ref().is_err_and(says_why)), "{errors:?}");
 }
 

@@ -108,6 +108,11 @@ impl LogMembers {
         self.in_sync().len() == self.width()
     }
 
+    /// Whether all members are in sync, and none is behind.
+    pub fn are_all_whole(&self) -> bool {
+        self.seats.lock()[..self.width()].iter().all(Seat::is_whole)
+    }
+
     /// States of all members.
     pub fn states(&self) -> Vec<MemberState> {
         self.seats.lock()[..self.width()].iter().map(|seat| seat.state).collect()
@@ -185,7 +190,7 @@ impl LogMembers {
     /// ([`LogMembers::exchange`]). No segment has a column of them before [`LogMembers::widen`].
     ///
     /// # Panics
-    /// If there are not so many slots, or fewer than the width.
+    /// If `count` is more than the slots, or less than the width.
     pub fn list(&self, count: usize) {
         assert!((self.width()..=self.slots()).contains(&count), "{count} of {} slots", self.slots());
         self.metadata.change();

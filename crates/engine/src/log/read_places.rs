@@ -45,7 +45,7 @@ pub async fn places_of<D: ZoneDevice>(
 }
 
 fn unknown(segment: &Segment, why: &str) -> VolumeError {
-    let reason = format!("where the records of segment {} are cannot be told: {why}", segment.number());
+    let reason = format!("it cannot be told where the records of segment {} are: {why}", segment.number());
     VolumeError::Io { reason }
 }
 

@@ -221,8 +221,8 @@ async fn catch_up(shared: &LogShared) {
         return;
     }
     shared.openings.readers_left().await; // one that began before members were added is narrow
-    let is_whole = shared.members.are_all_in_sync() && shared.members.behind().is_empty();
-    if is_whole && !shared.table.all().iter().any(|segment| is_narrow(shared, segment)) {
+    if shared.members.are_all_whole() && !shared.table.all().iter().any(|segment| is_narrow(shared, segment))
+    {
         shared.members.has_grown();
     }
 }
@@ -231,7 +231,7 @@ async fn catch_up(shared: &LogShared) {
 /// member is out of use or behind: then new ones are no wider, or that member comes first.
 pub fn narrow(shared: &LogShared) -> Vec<Arc<Segment>> {
     let members = &shared.members;
-    if !members.is_growing() || !members.are_all_in_sync() || !members.behind().is_empty() {
+    if !members.is_growing() || !members.are_all_whole() {
         return Vec::new();
     }
     let mut narrow: Vec<Arc<Segment>> = shared.table.all();

@@ -67,7 +67,7 @@ struct Free {
 struct FreeSlots {
     queue: VecDeque<u32>,
     is_free: Vec<bool>,
-    /// So many entries of the slot in the queue are none any more: it was taken out of turn.
+    /// Of each slot, how many of its entries in the queue do not count, since it was taken out of turn.
     stale: Vec<u32>,
     count: usize,
 }

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use layout::units::Slot;
 use layout::zoned::{
@@ -211,7 +212,7 @@ async fn scan<D: ZoneDevice>(
 ) -> ColumnFound {
     let capacity = port.shared.config.capacity_blocks;
     let end_block = length.map_or(capacity, |length| DataOffset(length).zone_block());
-    let found = HeaderFound::Right(std::sync::Arc::new(header.clone()));
+    let found = HeaderFound::Right(Arc::new(header.clone()));
     let zone = ZoneFound {
         slot,
         zone,

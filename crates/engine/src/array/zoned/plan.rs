@@ -222,7 +222,7 @@ fn room(config: &LogConfig, columns: Columns) -> Result<u64, PlanRefusal> {
 /// over all of them ([`grown`]).
 ///
 /// # Errors
-/// Why it cannot have so many.
+/// Why it cannot have that many.
 pub fn widened(superblock: &Superblock, width: usize) -> Result<ArrayPlan, PlanRefusal> {
     let plan = &superblock.plan;
     let level = plan.columns.level();
@@ -232,15 +232,7 @@ pub fn widened(superblock: &Superblock, width: usize) -> Result<ArrayPlan, PlanR
     }
     let columns = u8::try_from(width).ok().and_then(|width| Columns::new(level, width));
     let Some(columns) = columns else { return Err(PlanRefusal::NoPair) };
-    let record = |blocks: u16| {
-        let whole = plan.carrier.whole_record(blocks.into(), columns.data());
-        let whole = whole.and_then(|whole| u16::try_from(whole).ok());
-        whole.ok_or_else(|| {
-            PlanRefusal::Shape(format!(
-                "a record of {blocks} blocks has no room for a row beside its descriptor over {width} members"
-            ))
-        })
-    };
+    let record = |blocks: u16| whole_record(plan.carrier, blocks.into(), columns);
     let (small_blocks, large_blocks) = (record(plan.small_blocks)?, record(plan.large_blocks)?);
     let plan = ArrayPlan { columns, small_blocks, large_blocks, ..plan.clone() };
     room(&config_of(&plan, &superblock.zones, superblock.set_uuid, vec![[0; 16]; width])?, columns)?;
@@ -339,13 +331,7 @@ fn records(
             )));
         }
         let blocks = whole;
-        let whole = carrier.whole_record(blocks, wanted.columns.data());
-        let whole = whole.and_then(|whole| u16::try_from(whole).ok());
-        *record = whole.ok_or_else(|| {
-            PlanRefusal::Shape(format!(
-                "a record of {blocks} blocks has no room for a row beside its descriptor"
-            ))
-        })?;
+        *record = whole_record(carrier, blocks, wanted.columns)?;
     }
     let [small, large] = records;
     if small > large {
@@ -353,6 +339,17 @@ fn records(
         return Err(PlanRefusal::Shape(what));
     }
     Ok(records)
+}
+
+/// The longest record of at most `blocks` blocks of which each is in use.
+fn whole_record(carrier: Carrier, blocks: u32, columns: Columns) -> Result<u16, PlanRefusal> {
+    let whole = carrier.whole_record(blocks, columns.data());
+    whole.and_then(|whole| u16::try_from(whole).ok()).ok_or_else(|| {
+        PlanRefusal::Shape(format!(
+            "a record of {blocks} blocks has no room for a row beside its descriptor over {} members",
+            columns.width()
+        ))
+    })
 }
 
 fn group(wanted: &Wanted, zones: &MemberZones, large_blocks: u16) -> u16 {

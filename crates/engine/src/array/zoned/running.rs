@@ -64,7 +64,7 @@ pub enum NotJoined {
     /// Members were added before, and not every segment is over them yet.
     #[error("the array is growing already")]
     Growing,
-    /// The array cannot have so many members.
+    /// The array cannot have that many members.
     #[error(transparent)]
     Plan(#[from] PlanRefusal),
     /// A device failed before it was a member.
@@ -171,12 +171,12 @@ impl<D: ZoneDevice> Running<D> {
     /// change of members at a time, until [`Running::grow`] or [`Running::give_up`].
     ///
     /// # Errors
-    /// Why it does not grow by so many. Nothing was changed.
+    /// Why it does not grow by that many. Nothing was changed.
     pub fn may_grow(&self, count: usize) -> Result<usize, NotJoined> {
         let members = &self.shared().members;
         let width = members.width();
         widened(&self.said.superblock(), width + count)?;
-        if !members.are_all_in_sync() || !members.behind().is_empty() {
+        if !members.are_all_whole() {
             return Err(NotJoined::NotWhole);
         }
         if members.is_growing() {

@@ -32,7 +32,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// So many groups, none of which was written.
+    /// A map of `count` groups, none of them written yet.
     pub(super) fn new(count: u64) -> Self {
         let root_blocks = (0..count.div_ceil(ROOT_BLOCK_GROUPS)).map(|_| OnceLock::new()).collect();
         let groups = Groups { count, root_blocks, cycle: AtomicU32::new(0), making: Mutex::new(()) };

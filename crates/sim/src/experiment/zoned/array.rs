@@ -5,7 +5,7 @@ use engine::log::dispatch::{FILL_WAIT_NS, FillWait};
 use layout::geometry::Level;
 use layout::zoned::{Access, Carrier, Class, Columns, MapEntryBytes, MapShape};
 
-use super::speed::Mode;
+use super::speed::{BLOCK_KIB, Mode};
 
 /// Most bytes of one write to a drive.
 const RECORD_BYTES_MAX: u32 = 128 << 10;
@@ -34,6 +34,22 @@ pub(super) struct Array {
 }
 
 impl Array {
+    /// A RAID-5 of four members of which one small segment takes chunks of one length.
+    pub(super) fn of_one_segment(mode: Mode, chunk_kib: u16, (zones, zone_blocks): (u32, u32)) -> Array {
+        Array {
+            level: Level::Raid5,
+            members: 4,
+            mode,
+            access: mode.access(),
+            carrier: Carrier::Oob,
+            open: [1, 0],
+            chunk_blocks: [chunk_kib / BLOCK_KIB; 2],
+            group: group_within(256, chunk_kib, zone_blocks),
+            zones,
+            zone_blocks,
+        }
+    }
+
     pub(super) fn config(&self, logical_blocks: u64) -> LogConfig {
         LogConfig {
             set_uuid: [7; 16],

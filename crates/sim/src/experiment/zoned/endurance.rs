@@ -2,7 +2,7 @@
 //! power is cut a hundred times, also in the starts from these cuts. After each start every block is read and compared with what it may
 //! hold. Virtual time, on drives with volatile caches that take the times of the paper's.
 //!
-//! Three promises are held for each case: nothing is lost and no write is refused for want of space; the 99th percentile of writes is at most
+//! Three promises are held for each case: nothing is lost and no write is refused for lack of space; the 99th percentile of writes is at most
 //! ten times that of a new array of the same shape; and the write amplification is within the bound of its reserve. Writes of the first 5 ms
 //! after a start are counted apart: between two cuts an array of this size fills four segments, and one of a TiB a hundred. What came out
 //! is in `docs/zoned.md`.
@@ -108,7 +108,7 @@ pub struct Row {
     pub checked_blocks: u64,
     /// What was found wrong first, if anything: a block that is lost or another one's, a request that failed, a start that was refused.
     pub wrong: Option<String>,
-    /// Writes that were refused for want of space.
+    /// Writes that were refused for lack of space.
     pub refused: u64,
     /// Blocks written for each that clients wrote while the array served, parity, padding and metadata apart.
     pub write_amplification: f64,

@@ -2,15 +2,13 @@
 
 use engine::log::config::MapLimits;
 use engine::zone_device::timing::DriveModel;
-use layout::geometry::Level;
-use layout::zoned::Carrier;
 use serde::Serialize;
 
-use super::array::{Array, group_within};
+use super::array::Array;
 use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members};
-use super::speed::{BLOCK_KIB, Mode};
+use super::speed::Mode;
 use crate::timeline::Timeline;
 
 const ZONE_BLOCKS: u32 = 2048;
@@ -48,18 +46,7 @@ pub struct Recovery {
 pub(super) fn run(point: &Recovery) -> f64 {
     let Recovery { loss, mode, chunk_kib, mib } = *point;
     let blocks = (mib << 20) / BLOCK;
-    let of_zones = |zones| Array {
-        level: Level::Raid5,
-        members: 4,
-        mode,
-        access: mode.access(),
-        carrier: Carrier::Oob,
-        open: [1, 0],
-        chunk_blocks: [chunk_kib / BLOCK_KIB; 2],
-        group: group_within(256, chunk_kib, ZONE_BLOCKS),
-        zones,
-        zone_blocks: ZONE_BLOCKS,
-    };
+    let of_zones = |zones| Array::of_one_segment(mode, chunk_kib, (zones, ZONE_BLOCKS));
     let fits = |array: &Array| array.logical_blocks(RESERVE_PERCENT) >= blocks;
     let array = (16..).map(of_zones).find(fits).expect("enough zones hold everything");
     let changed = (loss == Loss::Crash { checkpoints: true }).then_some(CHANGED_GROUPS);

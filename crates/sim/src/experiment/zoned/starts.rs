@@ -7,16 +7,14 @@ use std::time::Instant;
 
 use engine::log::config::MapLimits;
 use engine::zone_device::timing::DriveModel;
-use layout::geometry::Level;
-use layout::zoned::Carrier;
 use serde::Serialize;
 
-use super::array::{Array, group_within};
+use super::array::Array;
 use super::clients::Request;
 use super::drive::Keeps;
 use super::machine::Machine;
 use super::members::{BLOCK, Members, Served};
-use super::speed::{BLOCK_KIB, Mode};
+use super::speed::Mode;
 use crate::timeline::Timeline;
 
 const GIB: u64 = 1 << 30;
@@ -141,18 +139,7 @@ impl Point {
     fn array(&self) -> Array {
         let zones = self.members_gib * GIB / u64::from(MEMBERS) / (u64::from(ZONE_BLOCKS) * BLOCK);
         let mode = if self.is_append { Mode::ZAPRAID } else { Mode::ZoneWrite };
-        Array {
-            level: Level::Raid5,
-            members: MEMBERS,
-            mode,
-            access: mode.access(),
-            carrier: Carrier::Oob,
-            open: [1, 0],
-            chunk_blocks: [CHUNK_KIB / BLOCK_KIB; 2],
-            group: group_within(256, CHUNK_KIB, ZONE_BLOCKS),
-            zones: zones as u32,
-            zone_blocks: ZONE_BLOCKS,
-        }
+        Array::of_one_segment(mode, CHUNK_KIB, (zones as u32, ZONE_BLOCKS))
     }
 }
 

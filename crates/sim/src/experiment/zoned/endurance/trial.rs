@@ -36,7 +36,7 @@ use crate::zoned::medium::Survival;
 const DEPTH: usize = 64;
 /// KiB of a write.
 const WRITE_KIB: u64 = 4;
-/// Of so many requests one is a flush.
+/// One request in this many is a flush.
 const FLUSH_ONE_IN: u64 = 200;
 /// Of a hundred writes so many are FUA.
 const FUA_PERCENT: u64 = 5;
@@ -46,7 +46,7 @@ const FILL_DEPTH: usize = 4;
 /// Reads of the comparison, in blocks, and in flight.
 const READ_BLOCKS: u64 = 32;
 const READ_DEPTH: usize = 8;
-/// Of so many cuts one comes in the start from the one before.
+/// One cut in this many comes in the start from the one before.
 const CUT_STARTS_ONE_IN: u64 = 5;
 /// A cut comes within this time after the write that it was drawn for began.
 const CUT_WITHIN_NS: u64 = 300_000;
