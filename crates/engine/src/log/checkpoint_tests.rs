@@ -11,6 +11,7 @@ use super::segment::Segment;
 use super::serve_tests::shapes;
 use super::world::*;
 use super::zone_budget::Purpose;
+use crate::device::DeviceErrorKind;
 use crate::error::VolumeError;
 use crate::executor::yield_now;
 use crate::limits::BLOCK_BYTES;
@@ -389,6 +390,34 @@ fn what_a_member_held_of_segments_that_were_left_out_is_made_from_the_others() {
             all_is_there();
             counts_are_exact(&world, &array);
         }
+    }
+}
+
+/// Reads of one member fail for a while, then those of another: that the first gave no places when they were asked for says nothing
+/// of whether it gives them later.
+#[test]
+fn members_that_cannot_be_read_for_a_while_give_their_places_afterwards() {
+    for shape in redundant().filter(|shape| shape.access == ZoneAccess::Append) {
+        let world = World::new(paged(shape, None, NEVER), 1);
+        let array = world.start().expect("an empty array");
+        let blocks = shape.logical_blocks;
+        fill(&world, &array, 0..blocks, 1);
+        array.stop(&world).expect("stopped");
+        let array = world.start().expect("started again");
+        assert!(array.report.left_out > 0, "{:?}", array.report);
+        let losses = array.set.0.port.shared.config.losses_survived();
+        for first in 0..shape.members {
+            let blind = (0..losses).map(|next| &world.devices[(first + next) % shape.members]);
+            blind.clone().for_each(|device| {
+                device.set_fault(|name, _| (name == "read").then_some(DeviceErrorKind::Io));
+            });
+            holds(&world, &array, 0..blocks, 1);
+            blind.for_each(|device| device.set_fault(|_, _| None));
+        }
+        assert!(
+            array.set.0.port.shared.members.are_all_in_sync(),
+            "reads that fail take no member out of use"
+        );
     }
 }
 

@@ -82,25 +82,23 @@ pub async fn make_blocks<D: ZoneDevice>(
     names: &[BlockName],
     is_right: &impl Fn(usize, &[u8]) -> bool,
 ) -> Vec<Result<Slice, VolumeError>> {
+    let mut made = vec![None; names.len()];
     let places = match places_of(port, segment).await {
         Ok(places) => places,
         Err(error) => return names.iter().map(|_| Err(error.clone())).collect(),
     };
-    let make = async |(first, stretch): (usize, Stretch)| {
-        let is_right = |number: usize, bytes: &[u8]| is_right(first + number, bytes);
-        let names = &names[first..first + stretch.blocks];
-        let mut made = make_stretch(port, segment, stretch, (places.as_deref(), names), &is_right).await;
-        for number in 0..made.blocks.len() {
-            // One bad block of another column makes no others of it unreadable.
-            if made.blocks[number].is_none() && made.had_errors && stretch.blocks > 1 {
-                let own = |_, bytes: &[u8]| is_right(number, bytes);
-                let (alone, known) = (stretch.alone(number), (places.as_deref(), &names[number..=number]));
-                made.blocks[number] = make_stretch(port, segment, alone, known, &own).await.blocks[0].take();
-            }
+    make_missing(port, segment, at, (places.as_deref(), names), is_right, &mut made).await;
+    // A column that could not be read when its places were asked for may be readable now.
+    let in_use = |column| port.shared.members.state(segment.slot_of(column)) == MemberState::InSync;
+    if let (Some(places), Some(held)) = (places, &segment.places)
+        && made.iter().any(Option::is_none)
+        && places.lost().any(in_use)
+    {
+        held.let_go_of(&places);
+        if let Ok(places) = places_of(port, segment).await {
+            make_missing(port, segment, at, (places.as_deref(), names), is_right, &mut made).await;
         }
-        made.blocks
-    };
-    let made = join_all(stretches(segment, at, names.len()).into_iter().map(|of| Box::pin(make(of)))).await;
+    }
     let unreadable = |number: usize| {
         let slot = segment.slot_of(at.column);
         let in_zone = (u64::from(at.block) + number as u64) * BLOCK_BYTES as u64;
@@ -110,8 +108,42 @@ pub async fn make_blocks<D: ZoneDevice>(
         let offset_bytes = port.device(slot).map_or(DeviceOffset::START, offset);
         VolumeError::Unreadable { member: Slot::of_index(slot), offset_bytes }
     };
-    let numbered = made.into_iter().flatten().enumerate();
+    let numbered = made.into_iter().enumerate();
     numbered.map(|(number, block)| block.ok_or_else(|| unreadable(number))).collect()
+}
+
+/// Makes those that are not `made`. `known`: where the records of the segment are, if the drives chose it, and the names of all.
+async fn make_missing<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    at: BlockPlace,
+    (places, names): (Option<&Places>, &[BlockName]),
+    is_right: &impl Fn(usize, &[u8]) -> bool,
+    made: &mut [Option<Slice>],
+) {
+    let make = async |(first, stretch): (usize, Stretch)| {
+        let is_right = |number: usize, bytes: &[u8]| is_right(first + number, bytes);
+        let names = &names[first..first + stretch.blocks];
+        let mut made = make_stretch(port, segment, stretch, (places, names), &is_right).await;
+        for number in 0..made.blocks.len() {
+            // One bad block of another column makes no others of it unreadable.
+            if made.blocks[number].is_none() && made.had_errors && stretch.blocks > 1 {
+                let own = |_, bytes: &[u8]| is_right(number, bytes);
+                let (alone, known) = (stretch.alone(number), (places, &names[number..=number]));
+                made.blocks[number] = make_stretch(port, segment, alone, known, &own).await.blocks[0].take();
+            }
+        }
+        made.blocks
+    };
+    let mut stretches = stretches(segment, at, names.len());
+    stretches.retain(|(first, stretch)| made[*first..*first + stretch.blocks].iter().any(Option::is_none));
+    let starts: SmallVec<[usize; 2]> = stretches.iter().map(|(first, _)| *first).collect();
+    let results = join_all(stretches.into_iter().map(|of| Box::pin(make(of)))).await;
+    for (first, blocks) in starts.into_iter().zip(results) {
+        for (place, block) in made[first..].iter_mut().zip(blocks) {
+            *place = place.take().or(block);
+        }
+    }
 }
 
 /// Blocks that lie side by side, cut where parity moves on, and where a record ends whose place the drives chose. With the number

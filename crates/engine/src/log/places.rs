@@ -196,6 +196,15 @@ impl HeldPlaces {
         }
     }
 
+    /// Lets go of what footers say, unless it was read again since.
+    pub fn let_go_of(&self, places: &Arc<Places>) {
+        if let Held::InFooters(own) = &mut *self.held.lock()
+            && own.read.as_ref().is_some_and(|read| Arc::ptr_eq(read, places))
+        {
+            own.read = None;
+        }
+    }
+
     /// Waits while another task reads them.
     pub async fn ask(&self) -> Asked<'_> {
         std::future::poll_fn(|context| self.poll_ask(context)).await

@@ -409,11 +409,14 @@ async fn keep_superblocks(shared: Arc<LogShared>, kept: Kept, last: Superblock) 
         let (members, listed) = (&shared.members, superblock.states.len());
         superblock.growing = members.is_growing() || listed > members.width();
         kept.borrow_mut().truncate(listed);
-        let mut used = used_in(&kept.borrow(), &superblock.states);
-        // Those that are added have theirs first, as the program's keeper does it.
-        let first = before.min(used.len());
-        used.rotate_left(first);
-        match write_all(&used, &superblock).await {
+        let used = used_in(&kept.borrow(), &superblock.states);
+        // Those that are added have theirs first, and these do not speak, as the program's keeper does it.
+        let first = Superblock { sequence: 0, ..superblock.clone() };
+        let mut written = write_all(&used[before.min(used.len())..], &first).await;
+        if written.is_ok() {
+            written = write_all(&used, &superblock).await;
+        }
+        match written {
             Ok(()) => {
                 shared.table.numbers_are_reserved(superblock.numbers);
                 shared.members.metadata_written(version);

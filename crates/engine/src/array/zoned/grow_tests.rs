@@ -1,6 +1,7 @@
 //! Growing by members, with superblocks as drives have them: whatever of them is written when the power goes, the array starts, as
 //! it was or with the new members, and what failed before it was a member is not missed.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -180,6 +181,50 @@ fn a_device_that_takes_no_superblock_is_not_added() {
         drop(array);
         let array = start(&world, &all(&world), OURS).unwrap_or_else(|error| panic!("{shape:?}: {error:?}"));
         check_all(&world, &array, 1, "after a start");
+    }
+}
+
+/// The power goes when the first of two new members has its superblock and the second has not: the array has the members that it had,
+/// and all of them. Were it grown, the second would be missing, and a loss that the level can bear would be used up.
+#[test]
+fn a_superblock_on_some_of_the_new_members_adds_none() {
+    for access in [ZoneAccess::Placed, ZoneAccess::Sequential, ZoneAccess::Append] {
+        for (level, members) in [(Level::Raid0, 3), (Level::Raid10, 4), (Level::Raid5, 4), (Level::Raid6, 5)]
+        {
+            let shape = Shape { level, members, access, ..RAID5 };
+            let (mut world, array, running) = served(shape);
+            let mut devices = added(&mut world);
+            if devices.len() == 1 {
+                devices.extend(added(&mut world));
+            }
+            // From the moment at which the second is to be written, nothing is.
+            let is_off = Rc::new(Cell::new(false));
+            let (off, drives) = (Rc::clone(&is_off), world.devices.clone());
+            let prepare = move |_: &MemoryZones| {
+                for (slot, drive) in drives.iter().enumerate() {
+                    let (off, is_last) = (Rc::clone(&off), slot == members + 1);
+                    drive.set_fault(move |name, zone| {
+                        let is_written = zone < SUPERBLOCK_ZONES && name != "read" && name != "report zones";
+                        off.set(off.get() || (is_written && is_last));
+                        off.get().then_some(DeviceErrorKind::Gone)
+                    });
+                }
+            };
+            let growing = array.executor.spawn_with_result(grow(running, sets(&array), devices, prepare));
+            while !is_off.get() {
+                assert_ne!(array.executor.run_ready(1), 0, "{shape:?}: it ends before");
+            }
+            world.devices.iter().for_each(|drive| drive.set_fault(|_, _| None));
+            drop(growing);
+            world.kill(&array.executor);
+            drop(array);
+            assert!(superblock(&world, &world.devices[members]).is_some(), "{shape:?}: the first has one");
+            let array =
+                start(&world, &all(&world), OURS).unwrap_or_else(|error| panic!("{shape:?}: {error:?}"));
+            let all_members = &array.set.0.port.shared.members;
+            assert_eq!((all_members.width(), all_members.are_all_whole()), (members, true), "{shape:?}");
+            check_all(&world, &array, 1, "as it was");
+        }
     }
 }
 

@@ -125,7 +125,7 @@ impl<D: ZoneDevice> Keeper<D> {
         superblock.epochs.truncate(EPOCHS_MAX);
         superblock.segments_below = numbers.end;
         superblock.clean = false;
-        self.write(&|_| true).await
+        self.write().await
     }
 
     /// Where members that join are put, before they take part.
@@ -159,11 +159,9 @@ impl<D: ZoneDevice> Keeper<D> {
             self.superblock.segments_below = numbers;
             self.superblock.checkpoint = shared.checkpoints.said();
             self.tell(phase, &states);
-            // Members that are added have their superblocks first: else a crash could leave an array that lists members which do
-            // not know of it, and a RAID-0 would not start.
-            let mut failed = self.write(&|slot| added.contains(&slot) && slot < states.len()).await;
+            let mut failed = self.introduce(&added).await;
             if failed.is_empty() {
-                failed = self.write(&|_| true).await;
+                failed = self.write().await;
             }
             *said.superblock.borrow_mut() = self.superblock.clone();
             if failed.is_empty() {
@@ -220,9 +218,9 @@ impl<D: ZoneDevice> Keeper<D> {
         let superblock = &mut self.superblock;
         if listed == width && usize::from(superblock.plan.columns.width()) > width {
             (superblock.plan, superblock.growing) = self.before.clone();
-            superblock.members.retain(|row| row.slot.is_none_or(|slot| usize::from(slot) < width));
-            self.members.truncate(width);
         }
+        superblock.members.retain(|row| row.slot.is_none_or(|slot| usize::from(slot) < listed));
+        self.members.truncate(listed);
         if listed > usize::from(superblock.plan.columns.width()) {
             self.before = (superblock.plan.clone(), superblock.growing);
             superblock.plan = widened(superblock, listed).expect("asked before the devices came");
@@ -258,13 +256,25 @@ impl<D: ZoneDevice> Keeper<D> {
         }
     }
 
-    /// Writes the next superblock of every member that is there and `wanted`. Returns those that could not be written.
-    async fn write(&mut self, wanted: &dyn Fn(usize) -> bool) -> Vec<(usize, DeviceError)> {
-        if !(0..self.members.len()).any(|slot| wanted(slot) && self.members[slot].is_some()) {
-            return Vec::new();
-        }
+    /// Writes the first superblocks of members that are added, before any other member's lists these: else a crash could leave an
+    /// array that lists members which do not know of it. Their sequence is the lowest, so that they do not speak for the array
+    /// when only some of them were written: it is as it was, and none of its members is missing. Returns those that failed.
+    async fn introduce(&mut self, added: &[usize]) -> Vec<(usize, DeviceError)> {
+        self.write_each(0, &|slot| added.contains(&slot)).await
+    }
+
+    /// Writes the next superblock of every member that is there. Returns those that could not be written.
+    async fn write(&mut self) -> Vec<(usize, DeviceError)> {
         self.superblock.sequence += 1;
         self.superblock.utime_s = (self.clock)();
+        self.write_each(self.superblock.sequence, &|_| true).await
+    }
+
+    async fn write_each(
+        &mut self,
+        sequence: u64,
+        wanted: &dyn Fn(usize) -> bool,
+    ) -> Vec<(usize, DeviceError)> {
         let device_of = |slot: usize, of: &Superblock| {
             let is_own = |row: &&Member| row.slot.map(usize::from) == Some(slot);
             of.members.iter().find(is_own).map(|row| row.device_uuid)
@@ -277,7 +287,8 @@ impl<D: ZoneDevice> Keeper<D> {
                 continue;
             };
             let slot_number = u16::try_from(slot).expect("few members");
-            let superblock = Superblock { device_uuid, slot: slot_number, ..self.superblock.clone() };
+            let superblock =
+                Superblock { sequence, device_uuid, slot: slot_number, ..self.superblock.clone() };
             let pool = &self.pool;
             slots.push(slot);
             writing.push(Box::pin(async move { log.write(&**device, pool, &superblock).await })
