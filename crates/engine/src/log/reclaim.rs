@@ -9,7 +9,7 @@ pub mod choose;
 mod contents;
 pub mod throttle;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -115,7 +115,11 @@ async fn idle<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
 /// Writes a checkpoint, if one is wanted: here, so that no segment is emptied meanwhile.
 async fn keep_checkpoints<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let shared = &engine.port.shared;
-    if shared.checkpoints.is_wanted(shared.map.changed()) && checkpoint(engine).await.is_err() {
+    if !shared.checkpoints.is_wanted(shared.map.changed()) {
+        return;
+    }
+    shared.space.resets_ended().await;
+    if checkpoint(engine).await.is_err() {
         shared.checkpoints.postpone(); // the one before stands
     }
 }
@@ -127,9 +131,17 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     next_columns(&port.shared);
     let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
         (Vec::new(), table.free_least(), 0);
-    let mut gained = 0;
+    let (mut gained, mut resetting) = (0, 0);
     space.set_activity(Activity::ForWriters);
     while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
+        // The batch before may have its zones reset still, which takes a drive a millisecond: as long as reclaim has a segment for
+        // its copies, beside recovery's two, and more is needed than that gives.
+        let (free, low) = (table.free_least(), port.shared.config.low_segments());
+        if resetting > 0 && (free + resetting > low || free + 1 < RESERVED_SEGMENTS) {
+            space.resets_ended().await;
+            resetting = 0;
+            continue;
+        }
         // Where space is short it has to be earned first, or checkpoints would take what reclaim gives.
         if gained >= CHECKPOINT_GAIN * checkpoint_blocks(engine) {
             gained = 0;
@@ -141,9 +153,12 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
         let policy = if is_urgent { ReclaimPolicy::Greedy } else { port.shared.config.reclaim.policy };
         let victims = victims(engine, &refused, (policy, &|_| true));
         let before: u64 = victims.iter().map(|victim| room_of(victim) - table.live(victim.slot())).sum();
-        let emptied = empty(engine, &victims).await;
-        without_rise = if table.free_least() > most_free { 0 } else { without_rise + 1 };
-        most_free = most_free.max(table.free_least());
+        let emptied = move_out(engine, &victims).await;
+        space.resets_ended().await;
+        resetting = emptied.len();
+        reset_all(engine, emptied.clone());
+        without_rise = if table.free_least() + resetting > most_free { 0 } else { without_rise + 1 };
+        most_free = most_free.max(table.free_least() + resetting);
         if victims.is_empty() || without_rise > BATCHES_WITHOUT_RISE {
             space.nothing_gained();
             table.nudge();
@@ -156,6 +171,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
         gained += before;
         space.gained(before, port.platform.now_ns().saturating_sub(began_ns));
     }
+    space.resets_ended().await;
     space.set_activity(Activity::None);
 }
 
@@ -342,12 +358,34 @@ fn stripe_least<D: ZoneDevice>(engine: &LogEngine<D>) -> u64 {
 
 /// Empties victims and resets their zones. Returns those that are free now: an error leaves the others as they were.
 async fn empty<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, victims: &[Arc<Segment>]) -> Vec<Arc<Segment>> {
-    let emptied = try_empty(engine, victims).await.unwrap_or_default();
+    let emptied = move_out(engine, victims).await;
+    reset_all(engine, emptied.clone());
+    engine.port.shared.space.resets_ended().await;
+    emptied
+}
+
+/// Moves what counts out of victims. Returns those of which nothing counts any more, durably, and that nobody reads: their zones may
+/// be reset.
+async fn move_out<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, victims: &[Arc<Segment>]) -> Vec<Arc<Segment>> {
+    let emptied = try_move_out(engine, victims).await.unwrap_or_default();
     note_ahead(engine, 0);
     emptied
 }
 
-async fn try_empty<D: ZoneDevice>(
+/// Begins to reset the zones of segments, of all at once.
+fn reset_all<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, emptied: Vec<Arc<Segment>>) {
+    for segment in emptied {
+        let room = room_of(&segment);
+        engine.port.shared.space.reset_begins(room);
+        let engine = Rc::clone(engine);
+        engine.port.executor.clone().spawn(async move {
+            reset_segment(&engine.port, &segment).await;
+            engine.port.shared.space.reset_ended(room); // it is a free segment from here on
+        });
+    }
+}
+
+async fn try_move_out<D: ZoneDevice>(
     engine: &Rc<LogEngine<D>>,
     victims: &[Arc<Segment>],
 ) -> Result<Vec<Arc<Segment>>, VolumeError> {
@@ -361,7 +399,6 @@ async fn try_empty<D: ZoneDevice>(
         }
     }
     move_mapped(engine, &moved).await?;
-    let rooms: u64 = moved.iter().map(|(victim, _)| room_of(victim)).sum();
     moved.retain(|(victim, _)| shared.table.live(victim.slot()) == 0);
     let (emptied, contents): (Vec<Arc<Segment>>, Vec<Contents>) = moved.into_iter().unzip();
     let lists = list_blocks(shared, &contents).ok_or_else(used_up)?;
@@ -376,14 +413,6 @@ async fn try_empty<D: ZoneDevice>(
     write_emptied(engine, &emptied).await?;
     emptied.iter().for_each(|segment| segment.set_state(SegmentState::Resetting));
     shared.pins.readers_left().await;
-    let left = Cell::new(rooms);
-    let reset = async |segment: &Arc<Segment>| {
-        reset_segment(port, segment).await;
-        left.set(left.get() - room_of(segment)); // it is a free segment from here on
-        note_ahead(engine, left.get());
-    };
-    // At once: a drive may take a millisecond for each.
-    join_all(emptied.iter().map(|segment| Box::pin(reset(segment)))).await;
     Ok(emptied)
 }
 
@@ -398,6 +427,7 @@ async fn give_up_map<D: ZoneDevice>(
         move_groups(engine, &slots().collect()).await?;
     }
     if slots().any(|slot| table.is_pinned(slot)) {
+        engine.port.shared.space.resets_ended().await;
         checkpoint(engine).await?;
     }
     Ok(())

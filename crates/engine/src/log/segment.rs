@@ -301,7 +301,7 @@ impl Segment {
         let all = shape.data_blocks();
         let used = match (&self.groups, self.progress.lock()) {
             (_, progress) if progress.state != SegmentState::Open => all,
-            (Some(groups), _) => groups.begun() * shape.group_blocks(),
+            (Some(groups), _) => groups.reserved() * u32::from(shape.plan().record_blocks),
             (None, progress) => progress.next,
         };
         let rows = u64::from(shape.rows()) * u64::from(all - used.min(all)) / u64::from(all.max(1));

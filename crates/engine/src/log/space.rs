@@ -76,6 +76,8 @@ pub struct Space {
     activity: AtomicU8,
     /// Blocks that reclaim's open segment has room for, and what the batch under way has gained so far.
     ahead: AtomicU64,
+    /// Blocks that segments have room for whose zones are being reset.
+    resetting: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
     /// Passes that found nothing to gain.
     without_gain: AtomicU64,
@@ -83,9 +85,11 @@ pub struct Space {
     own_damaged: AtomicU64,
     /// When the next write is admitted, by the platform's clock.
     next_ns: AtomicU64,
-    /// What a block that reclaim frees takes it.
+    /// What it takes reclaim to free the room of a block that clients write.
     ns_per_block: AtomicU64,
     user_blocks: AtomicU64,
+    /// Blocks that the stripes of clients took, padding included.
+    taken_blocks: AtomicU64,
     moved_blocks: AtomicU64,
     idle_moved_blocks: AtomicU64,
     emptied_segments: AtomicU64,
@@ -204,9 +208,33 @@ impl Space {
         self.is_stopping() || self.activity() == Activity::WhileIdle && self.is_written.load(SeqCst)
     }
 
-    /// Blocks that reclaim's open segment has room for, and what the batch under way has gained so far.
+    /// Blocks that reclaim's open segment has room for, what the batch under way has gained so far, and what is being reset.
     pub fn ahead(&self) -> u64 {
-        self.ahead.load(SeqCst)
+        self.ahead.load(SeqCst) + self.resetting.load(SeqCst)
+    }
+
+    /// The zones of a segment with room for `blocks` blocks are being reset.
+    pub fn reset_begins(&self, blocks: u64) {
+        self.resetting.fetch_add(blocks, SeqCst);
+    }
+
+    /// They were, or cannot be.
+    pub fn reset_ended(&self, blocks: u64) {
+        self.resetting.fetch_sub(blocks, SeqCst);
+        self.wake();
+    }
+
+    /// Waits until no zone of an emptied segment is being reset.
+    pub async fn resets_ended(&self) {
+        std::future::poll_fn(|context| {
+            let none = || self.resetting.load(SeqCst) == 0;
+            if none() {
+                return Poll::Ready(());
+            }
+            self.waiting.lock().push(context.waker().clone());
+            if none() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// See [`Space::ahead`].
@@ -322,17 +350,21 @@ impl Space {
         }
     }
 
-    /// Reclaim made `blocks` blocks free in this time.
+    /// Reclaim made `blocks` blocks free in this time. Clients' writes take more than they are where stripes go before they are full.
     pub fn gained(&self, blocks: u64, took_ns: u64) {
-        let now = took_ns / blocks.max(1);
+        let [user, taken] =
+            [&self.user_blocks, &self.taken_blocks].map(|count| u128::from(count.load(SeqCst)));
+        let now = u128::from(took_ns) * taken.max(1) / user.max(1) / u128::from(blocks.max(1));
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
         let before = self.ns_per_block.load(SeqCst);
         let mean = if before == 0 { now } else { (before * 3 + now) / 4 };
         self.ns_per_block.store(mean, SeqCst);
     }
 
-    /// Blocks of clients were written.
-    pub fn wrote(&self, blocks: u64) {
+    /// Blocks of clients were written, in stripes with room for `taken`.
+    pub fn wrote(&self, blocks: u64, taken: u64) {
         self.user_blocks.fetch_add(blocks, SeqCst);
+        self.taken_blocks.fetch_add(taken, SeqCst);
     }
 
     /// Blocks were moved.
@@ -425,6 +457,37 @@ mod tests {
         let is_over = || Some(Box::pin(std::future::ready(())) as Sleep);
         assert_eq!(poll_work(&space, &wakes, is_over), Poll::Ready(Work::Idle), "though nobody wrote since");
         assert_eq!(poll_work(&space, &wakes, is_over), Poll::Pending, "once");
+    }
+
+    /// Reclaim waits for resets before it writes a checkpoint, whose table they would change.
+    #[test]
+    fn resets_that_go_on_are_waited_for_and_count_as_room() {
+        let space = Space::default();
+        space.set_ahead(5);
+        space.reset_begins(100);
+        space.reset_begins(20);
+        assert_eq!(space.ahead(), 125);
+        let wakes: Arc<Wakes> = Arc::default();
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        let mut ended = pin!(space.resets_ended());
+        space.reset_ended(100);
+        assert_eq!(ended.as_mut().poll(&mut context), Poll::Pending);
+        space.reset_ended(20);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!((ended.as_mut().poll(&mut context), space.ahead()), (Poll::Ready(()), 5));
+    }
+
+    /// Writes of a block each, in stripes of three: a block of a client costs what three cost reclaim.
+    #[test]
+    fn the_padding_of_clients_counts_where_reclaim_learns_its_cost() {
+        let cost = |user, taken| {
+            let space = Space::default();
+            space.wrote(user, taken);
+            space.gained(10, 10_000);
+            space.ns_per_block.load(SeqCst)
+        };
+        assert_eq!([cost(0, 0), cost(30, 30), cost(10, 30)], [1000, 1000, 3000]);
     }
 
     #[test]

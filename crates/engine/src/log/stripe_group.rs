@@ -155,10 +155,10 @@ impl StripeGroups {
         .await;
     }
 
-    /// Groups that have begun.
-    pub fn begun(&self) -> u32 {
+    /// Stripes that were reserved, of all groups together.
+    pub fn reserved(&self) -> u32 {
         let word = Word::of(self.word.load(SeqCst));
-        word.group + u32::from(word.next > 0)
+        word.group * u32::from(self.stripes) + u32::from(word.next)
     }
 
     fn wake(&self) {
@@ -233,7 +233,7 @@ mod tests {
         let stripe = |group, id| Reserved::Stripe(GroupStripe { group, id });
         assert_eq!([take(), take(), take()], [stripe(0, 0), stripe(0, 1), Reserved::Draining]);
         groups.returned(GroupStripe { group: 0, id: 1 });
-        assert_eq!((take(), groups.begun()), (Reserved::Draining, 1));
+        assert_eq!((take(), groups.reserved()), (Reserved::Draining, 2));
         groups.returned(GroupStripe { group: 0, id: 0 });
         assert_eq!([take(), take(), take()], [stripe(1, 0), stripe(1, 1), Reserved::End]);
     }

@@ -173,7 +173,8 @@ fn send_open<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
         let shared = &engine.port.shared;
         let (mapped, failed) = blocks.split_at(mapped);
         user_lbas(failed).for_each(|lba| shared.map.abandon(lba));
-        shared.space.wrote(user_lbas(mapped).count() as u64);
+        let least = if engine.pads_to_whole(class) { engine.stripe_blocks(class) } else { data };
+        shared.space.wrote(user_lbas(mapped).count() as u64, mapped.len().next_multiple_of(least) as u64);
         let batches = engine.batches(class);
         batches.in_flight.set(batches.in_flight.get() - 1);
         outcome.set(result);

@@ -26,7 +26,7 @@ impl Slope {
 }
 
 /// Cost of a block before reclaim has freed any: 10 us, a hundred thousand blocks a second.
-const FIRST_NS: u64 = 10_000;
+const FIRST_NS: u64 = 2_000;
 /// The steepest cost, in what a freed block takes reclaim.
 const STEEPEST: u64 = 8;
 
