@@ -387,3 +387,20 @@ fn segments_are_narrower_while_what_is_live_fits_into_narrower_ones() {
         "without a failure nothing is left out"
     );
 }
+
+/// Of a RAID-6 of four that lost two the least that the level takes is one data column of three, of a RAID-10 of four that lost one a pair:
+/// half of what the array had. A full one goes on over all of its columns.
+#[test]
+fn what_a_level_takes_at_least_is_no_narrower_segment_for_a_full_array() {
+    for (level, in_sync) in [(Level::Raid6, &[0, 3][..]), (Level::Raid10, &[0, 1, 3])] {
+        let config = World::new(Shape { level, members: 4, ..RAID5 }, 1).config();
+        let narrow = if level == Level::Raid6 { 3 } else { 2 };
+        let shape = config.shape(Class::Small, narrow).expect("a shape");
+        let room =
+            u64::from(config.slots() - super::config::RESERVED_SEGMENTS as u32) * u64::from(shape.rows());
+        let columns = |live| columns_of(&config, 4, in_sync, live);
+        assert_eq!(columns(room * 10 / 11).len(), usize::from(narrow), "{level:?}");
+        let left_out: Vec<(usize, bool)> = (0..4).map(|slot| (slot, in_sync.contains(&slot))).collect();
+        assert_eq!(columns(room), left_out, "{level:?}");
+    }
+}

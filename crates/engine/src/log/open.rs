@@ -275,13 +275,22 @@ fn present(columns: &[(usize, bool)]) -> Vec<usize> {
 /// segments, the columns of missing members are left out instead: then its redundancy is smaller by their number.
 pub fn columns_of(config: &LogConfig, width: usize, in_sync: &[usize], live: u64) -> Vec<(usize, bool)> {
     let least = match config.level {
-        _ if !narrow_fits(config, in_sync.len(), live) => width,
         Level::Raid6 => 3,
         Level::Raid0 => width,
         Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
     };
+    let narrow = columns_over(config.level, width, in_sync, least);
+    if narrow_fits(config, narrow.len(), live) {
+        narrow
+    } else {
+        columns_over(config.level, width, in_sync, width)
+    }
+}
+
+/// Columns of the members that are in sync, and of missing ones where these are fewer than `least`.
+fn columns_over(level: Level, width: usize, in_sync: &[usize], least: usize) -> Vec<(usize, bool)> {
     let mut columns: Vec<(usize, bool)> = in_sync.iter().map(|&slot| (slot, true)).collect();
-    if config.level == Level::Raid10 && columns.len() > least {
+    if level == Level::Raid10 && columns.len() > least {
         columns.truncate(columns.len() / 2 * 2);
     }
     let out = (0..width).filter(|slot| !in_sync.contains(slot));
@@ -291,10 +300,10 @@ pub fn columns_of(config: &LogConfig, width: usize, in_sync: &[usize], live: u64
     columns
 }
 
-/// Whether an array whose segments are all over this many members would hold what is live, and a tenth more.
-fn narrow_fits(config: &LogConfig, members: usize, live: u64) -> bool {
-    let width = u8::try_from(members).unwrap_or(u8::MAX);
-    let Ok(shape) = config.shape(Class::Small, width) else { return true }; // too few members: see above
+/// Whether an array whose segments all have this many columns would hold what is live, and a tenth more.
+fn narrow_fits(config: &LogConfig, columns: usize, live: u64) -> bool {
+    let width = u8::try_from(columns).unwrap_or(u8::MAX);
+    let Ok(shape) = config.shape(Class::Small, width) else { return false };
     let segments = u64::from(config.slots()).saturating_sub(RESERVED_SEGMENTS as u64);
     let room = segments * u64::from(shape.rows()) * u64::from(shape.plan().columns.data());
     live + live / 10 <= room

@@ -43,4 +43,5 @@ mod world;
 mod zoned;
 mod zoned_examine;
 mod zoned_grow;
+mod zoned_rebuild;
 mod zoned_starts;

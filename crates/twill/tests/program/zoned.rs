@@ -60,6 +60,21 @@ pub fn assert_holds(client: &mut Client, block: u64, count: u64, version: u64) {
     }
 }
 
+/// Writes all of so many blocks.
+pub fn fill(client: &mut Client, blocks: u64, version: u64) {
+    for block in (0..blocks).step_by(100) {
+        write(client, block, (blocks - block).min(100), version, 0);
+    }
+}
+
+/// All of so many blocks are of one version.
+#[track_caller]
+pub fn holds(client: &mut Client, blocks: u64, version: u64) {
+    for block in (0..blocks).step_by(100) {
+        assert_holds(client, block, (blocks - block).min(100), version);
+    }
+}
+
 fn discard(client: &mut Client, kind: u16, block: u64, count: u64) {
     client.send((kind, 0), 9, block * BLOCK, (count * BLOCK) as u32, &[]).expect("served");
     assert_eq!(client.reply().expect("served"), (9, 0));
@@ -147,7 +162,7 @@ fn what_operators_see_of_it() {
 }
 
 /// Waits until no member is behind.
-fn wait_whole(server: &Server) -> Value {
+pub fn wait_whole(server: &Server) -> Value {
     for _ in 0..600 {
         let status = server.status();
         let states = status["members"].as_array().expect("members");

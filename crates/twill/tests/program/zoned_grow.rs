@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::nbd::Client;
 use crate::world::{Server, World};
-use crate::zoned::{MEMBER_BYTES, assert_holds, create, kill, members, write};
+use crate::zoned::{MEMBER_BYTES, assert_holds, create, fill, holds, kill, members, write};
 
 /// Waits until every segment is over all members.
 fn wait_grown(server: &Server) -> Value {
@@ -20,19 +19,6 @@ fn wait_grown(server: &Server) -> Value {
         thread::sleep(Duration::from_millis(50));
     }
     panic!("it keeps growing: {:#}", server.status());
-}
-
-fn fill(client: &mut Client, blocks: u64, version: u64) {
-    for block in (0..blocks).step_by(100) {
-        write(client, block, (blocks - block).min(100), version, 0);
-    }
-}
-
-#[track_caller]
-fn holds(client: &mut Client, blocks: u64, version: u64) {
-    for block in (0..blocks).step_by(100) {
-        assert_holds(client, block, (blocks - block).min(100), version);
-    }
 }
 
 /// Level, what is added, and what may be lost then.
