@@ -364,8 +364,7 @@ async fn empty<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, victims: &[Arc<Segment>
     emptied
 }
 
-/// Moves what counts out of victims. Returns those of which nothing counts any more, durably, and that nobody reads: their zones may
-/// be reset.
+/// Moves what counts out of victims. Returns those whose zones may be reset: what they held is durable elsewhere, and nobody reads them.
 async fn move_out<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, victims: &[Arc<Segment>]) -> Vec<Arc<Segment>> {
     let emptied = try_move_out(engine, victims).await.unwrap_or_default();
     note_ahead(engine, 0);

@@ -60,14 +60,14 @@ pub fn assert_holds(client: &mut Client, block: u64, count: u64, version: u64) {
     }
 }
 
-/// Writes all of so many blocks.
+/// Writes the first `blocks` blocks.
 pub fn fill(client: &mut Client, blocks: u64, version: u64) {
     for block in (0..blocks).step_by(100) {
         write(client, block, (blocks - block).min(100), version, 0);
     }
 }
 
-/// All of so many blocks are of one version.
+/// The first `blocks` blocks hold this version.
 #[track_caller]
 pub fn holds(client: &mut Client, blocks: u64, version: u64) {
     for block in (0..blocks).step_by(100) {
