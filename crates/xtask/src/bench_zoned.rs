@@ -21,7 +21,7 @@ const PROCESSOR: &str = "-cpu max,-erms,-sse4.2,-pclmulqdq";
 /// Arguments of `cargo xtask vm bench-zoned`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: under half an hour, and the tables go into docs/zoned.md; without --quick many hours\n  cargo xtask vm bench-zoned --quick --publish"
+    after_help = "Example: about 40 minutes, and the tables go into docs/zoned.md; without --quick many hours\n  cargo xtask vm bench-zoned --quick --publish"
 )]
 pub struct Arguments {
     /// What to measure: all, or one part
@@ -36,12 +36,16 @@ pub struct Arguments {
     /// Fewer rows and fewer settings of md, cuts at RAID-5 only
     #[arg(long)]
     quick: bool,
-    /// Only what the parts call so: arrays like `5 aged`, cuts of `md-journal`, file systems that are `new`
+    /// Only what the parts call so: arrays like `5 aged`, cuts of `md-journal`, file systems that are `new`,
+    /// applications like `sqlite`
     #[arg(long, value_name = "WORDS", default_value = "")]
     only: String,
     /// The program under test; without it target/release/twill, built first
     #[arg(long)]
     twill: Option<PathBuf>,
+    /// Commands of devices below applications take 20 us, times this
+    #[arg(long, default_value_t = 250)]
+    slow_by: u32,
     #[command(flatten)]
     kept: Kept,
 }
@@ -55,6 +59,8 @@ enum Part {
     Cuts,
     /// btrfs, F2FS and ext4 on zoned arrays, on zoned devices
     Files,
+    /// SQLite, and writers that call fsync, on these, where devices take time
+    Applications,
 }
 
 impl Part {
@@ -65,12 +71,14 @@ impl Part {
             ("bench-zoned-members", "null_blk,raid456,ublk_drv"),
             ("bench-zoned-cuts", "null_blk,raid456,dm_mod,ublk_drv"),
             ("bench-zoned-files", "null_blk,ext4,ublk_drv"),
+            ("bench-zoned-applications", "null_blk,ext4,ublk_drv"),
         ];
         match self {
             Part::All => ALL,
             Part::Members => &ALL[..1],
             Part::Cuts => &ALL[1..2],
-            Part::Files => &ALL[2..],
+            Part::Files => &ALL[2..3],
+            Part::Applications => &ALL[3..],
         }
     }
 }
@@ -87,14 +95,21 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let twill = machine::program(root, arguments.twill.as_deref())?;
     let seconds = arguments.seconds.unwrap_or(if arguments.quick { 1 } else { 3 });
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
-    let mut report =
-        Report { seconds, rounds, quick: arguments.quick, host: machine::host(), ..Report::default() };
+    let slow_by = arguments.slow_by;
+    let mut report = Report {
+        seconds,
+        rounds,
+        slow_by,
+        quick: arguments.quick,
+        host: machine::host(),
+        ..Report::default()
+    };
     for (script, modules) in arguments.part.scripts() {
         let options = ["--mem", "7G", "--mod", modules, "--qemu", PROCESSOR];
         let variables = [format!("TWILL={}", twill.display())];
-        let (seconds, rounds) = (seconds.to_string(), rounds.to_string());
+        let [seconds, rounds, slow_by] = [seconds, rounds, slow_by].map(|number| number.to_string());
         let extent = if arguments.quick { "quick" } else { "full" };
-        let words = [seconds.as_str(), &rounds, extent, &arguments.only];
+        let words = [seconds.as_str(), &rounds, extent, &arguments.only, &slow_by];
         let status = machine::run_benchmark(root, &options, &variables, (script, &words), |line| {
             said::take(&mut report, line)?;
             arguments.kept.keep(&report)

@@ -12,7 +12,7 @@ use crate::{Error, trace};
 const ABOUT: &str = "Experiments of the ZapRAID paper in virtual time: the log engine as it is, on drives that take the times of the paper's \
                      ZN540 (Fig. 2), or of FEMU. What is filled or recovered is smaller than the paper's by the factor that memory asks for. \
                      Processors take no time. <i>zone write</i> writes zones in order, groups of 16384 are as long as a segment, which is \
-                     the paper's ZoneAppend-Only; <i>twill</i> is how an array comes. RAIZN is not run. Traces of \
+                     the paper's ZoneAppend-Only; <i>twill</i> is how an array comes. <i>raizn</i> is the authors' stand-in for RAIZN, by its rules. Traces of \
                      applications are stand-ins where their names say so.";
 
 /// The experiment of real applications' traces that takes those which are given.

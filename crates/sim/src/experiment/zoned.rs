@@ -2,8 +2,6 @@
 //! of FEMU. Virtual time, so that a point is the same on any machine; processors take none. Beside writes to new arrays stands what the
 //! drives' times alone allow: what lies between the two is what the engine makes the drives wait. What came out is in
 //! `docs/zoned.md`.
-//!
-//! What the authors' RAIZN stand-in does is not run.
 
 mod aged;
 mod array;
@@ -16,6 +14,7 @@ mod members;
 mod model;
 mod places;
 mod points;
+mod raizn;
 mod reads;
 pub mod reclaim;
 mod recovery;

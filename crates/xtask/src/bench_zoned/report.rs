@@ -1,6 +1,6 @@
 //! The tables of `bench-zoned`.
 
-use super::runs::{Cut, Report, Run};
+use super::runs::{Application, Cut, Report, Run};
 use crate::figures::{median, with_range};
 
 const NOTES: &str = "\
@@ -40,9 +40,24 @@ that takes 60 % of what each file system has room for. Twill's arrays have ext4 
 twice the file's size in random writes of 64 KiB. btrfs (single) and F2FS lose data with a device, as Twill does at RAID-0; RAID-5 does not.
 ";
 
+const APPLICATIONS: &str = "\
+### Zoned devices that take time: applications
+
+The same file systems over the same kinds of devices, whose every command takes so long that devices and not the processors are what is measured; a
+figure for which the processors were busy for more than 70 % of its time is none. *sqlite-N*: so many databases of SQLite (journal WAL, synchronous FULL),
+each with one client that inserts rows of 1 KiB, a transaction each: a stand-in for the paper's MySQL. *files*: 16 writers of 64 KiB at random in
+one file, each of which calls fsync after ten, as Sysbench's file writes do after a hundred. *r+w*: KiB read and written at the members for each
+transaction or write.
+";
+/// Most hundredths of the processors' time that a figure of devices may have taken.
+const BUSY_PERCENT_MAX: u32 = 70;
+
 /// Peers that no machine of this project can run, and why.
 const NOT_HERE: &[(&str, &str)] = &[
-    ("RAIZN", "it is patches for Linux 5.15, and this kernel is another"),
+    (
+        "RAIZN",
+        "it is patches for Linux 5.15, and this kernel is another; ZapRAID's experiment 1 above has a stand-in",
+    ),
     ("ZRAID", "it is patches for Linux 5.15, and needs drives with ZRWA"),
     ("ZapRAID as released", "it needs SPDK with zoned NVMe drives to itself"),
     ("dm-zoned", "no Debian package has dmzadm, which formats its devices"),
@@ -64,6 +79,12 @@ pub(super) fn text(report: &Report) -> String {
     }
     if !report.files.is_empty() {
         text += &format!("\n{FILES}\n{}", files(&rows(&report.files)));
+    }
+    if !report.applications.is_empty() {
+        let takes_us = 20 * u64::from(report.slow_by);
+        text +=
+            &format!("\n{APPLICATIONS}\nA command takes {takes_us} us (`--slow-by {}`).\n\n", report.slow_by);
+        text += &applications(&report.applications);
     }
     text + &not_run(report)
 }
@@ -277,24 +298,88 @@ fn cuts(cuts: &[Cut]) -> String {
     )
 }
 
-fn files(rows: &[Row<'_>]) -> String {
-    let mut programs: Vec<&str> = Vec::new();
-    for run in rows.iter().flat_map(|row| &row.runs) {
-        if !programs.contains(&run.who.as_str()) {
-            programs.push(&run.who);
+/// All of them, in the order in which they first come.
+fn each_once<'a>(words: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for one in words {
+        if !all.contains(&one.as_str()) {
+            all.push(one);
         }
     }
-    let is_own = |who: &str| who.starts_with("twill");
-    let name = |who: &str| match who.split_once('-') {
+    all
+}
+
+fn is_own(who: &str) -> bool {
+    who.starts_with("twill")
+}
+
+/// The name of a file system.
+fn name(who: &str) -> String {
+    match who.split_once('-') {
         Some(("twill", level)) => format!("ext4, twill RAID-{level}"),
         Some(("f2fs", _)) => "F2FS".to_owned(),
         _ => title(who),
-    };
+    }
+}
+
+/// Columns of file systems: their rates, Twill's by the best other, and what members moved.
+fn heads(programs: &[&str], own: &[&str]) -> Vec<String> {
+    let rates = programs.iter().map(|who| name(who));
+    let ratios = own.iter().map(|who| format!("{} by the best other", name(who)));
+    rates.chain(ratios).chain(programs.iter().map(|who| format!("r+w {}", name(who)))).collect()
+}
+
+fn applications(all: &[Application]) -> String {
+    let programs = each_once(all.iter().map(|one| &one.who));
+    let own: Vec<&str> = programs.iter().copied().filter(|who| is_own(who)).collect();
+    let mut head = vec!["work, transactions or writes a second".to_owned()];
+    head.extend(heads(&programs, &own));
+    head.push("processors busy, most".to_owned());
+    let rate = |one: &Application| one.ended as f64 / one.took_ms as f64 * 1e3;
+    let lines = each_once(all.iter().map(|one| &one.work)).into_iter().map(|work| {
+        let runs = |who: &str| -> Vec<&Application> {
+            all.iter().filter(|one| one.work == work && one.who == who).collect()
+        };
+        let is_measured = |runs: &[&Application]| {
+            !runs.is_empty()
+                && median(runs.iter().map(|one| one.busy_percent.into())) <= BUSY_PERCENT_MAX.into()
+        };
+        let rates = |who: &str| -> Option<Vec<f64>> {
+            let runs = runs(who);
+            is_measured(&runs).then(|| runs.into_iter().map(rate).collect())
+        };
+        let mut cells = vec![work.to_owned()];
+        cells.extend(programs.iter().map(|who| cell(rates(who).map(|rates| spread(rates.into_iter(), 1)))));
+        let others = programs.iter().filter(|who| !is_own(who)).filter_map(|who| rates(who));
+        let best = others.max_by(|a, b| median(a.iter().copied()).total_cmp(&median(b.iter().copied())));
+        cells.extend(own.iter().map(|who| {
+            let ratios = rates(who)
+                .zip(best.as_ref())
+                .map(|(own, best)| own.iter().zip(best).map(|(own, best)| own / best).collect());
+            with_range(ratios.unwrap_or_default())
+        }));
+        cells.extend(programs.iter().map(|who| {
+            let runs = runs(who);
+            let ended: u64 = runs.iter().map(|one| one.ended).sum();
+            let kib = |bytes: fn(&Application) -> u64| {
+                runs.iter().map(|one| bytes(one)).sum::<u64>() as f64 / 1024.0 / ended as f64
+            };
+            cell((ended > 0).then(|| {
+                format!("{:.1}+{:.1}", kib(|one| one.member_read_bytes), kib(|one| one.member_written_bytes))
+            }))
+        }));
+        let busiest = all.iter().filter(|one| one.work == work).map(|one| one.busy_percent).max();
+        cells.push(cell(busiest.map(|percent| format!("{percent} %"))));
+        cells
+    });
+    table(&head, lines)
+}
+
+fn files(rows: &[Row<'_>]) -> String {
+    let programs = each_once(rows.iter().flat_map(|row| &row.runs).map(|run| &run.who));
     let own: Vec<&str> = programs.iter().copied().filter(|who| is_own(who)).collect();
     let mut head = vec!["file system".to_owned(), "work, requests a second".to_owned()];
-    head.extend(programs.iter().map(|who| name(who)));
-    head.extend(own.iter().map(|who| format!("{} by the best other", name(who))));
-    head.extend(programs.iter().map(|who| format!("r+w {}", name(who))));
+    head.extend(heads(&programs, &own));
     table(
         &head,
         rows.iter().map(|row| {
@@ -392,6 +477,26 @@ mod tests {
         assert!(text.contains("| aged | randwrite 4k | 10 | 40 | 20 | 0.50 (0.50 to 0.50) |"), "{text}");
         assert!(text.contains("| btrfs-raid1 | no profile |"), "{text}");
         assert!(text.contains("| RAIZN |"), "{text}");
+    }
+
+    #[test]
+    fn applications_compare_with_the_best_other_and_busy_processors_are_no_figure() {
+        let one = |who: &str, took_ms, busy_percent| Application {
+            work: "sqlite-8".into(),
+            who: who.into(),
+            ended: 100,
+            took_ms,
+            busy_percent,
+            member_read_bytes: 0,
+            member_written_bytes: 409_600,
+        };
+        let applications =
+            vec![one("btrfs-single", 4000, 20), one("f2fs-single", 500, 71), one("twill-5", 1000, 30)];
+        let text = text(&Report { applications, slow_by: 250, ..Report::default() });
+        assert!(text.contains("A command takes 5000 us"), "{text}");
+        let row =
+            "| sqlite-8 | 25.0 | - | 100.0 | 4.00 (4.00 to 4.00) | 0.0+4.0 | 0.0+4.0 | 0.0+4.0 | 71 % |";
+        assert!(text.contains(row), "{text}");
     }
 
     #[test]

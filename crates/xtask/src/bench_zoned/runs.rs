@@ -18,6 +18,12 @@ pub struct Report {
     pub cuts: Vec<Cut>,
     /// On files in file systems, on zoned devices.
     pub files: Vec<Run>,
+    /// On zoned devices that take time.
+    #[serde(default)]
+    pub applications: Vec<Application>,
+    /// By how much more than 20 us each command takes there.
+    #[serde(default)]
+    pub slow_by: u32,
     pub not_run: Vec<NotRun>,
 }
 
@@ -59,6 +65,22 @@ pub struct Cut {
     pub member_written_bytes: u64,
 }
 
+/// What an application had done by a file system's fsync.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Application {
+    /// `sqlite-N`: so many databases, each with one client; `files`: writers that call fsync.
+    pub work: String,
+    /// The file system.
+    pub who: String,
+    /// Transactions, or writes, and how long they took all together.
+    pub ended: u64,
+    pub took_ms: u64,
+    /// Hundredths of the processors' time.
+    pub busy_percent: u32,
+    pub member_read_bytes: u64,
+    pub member_written_bytes: u64,
+}
+
 /// What could not run here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotRun {
@@ -69,8 +91,9 @@ pub struct NotRun {
 impl Report {
     /// The runs of another time as well.
     pub fn join(mut self, other: Report) -> Result<Report> {
-        let setting =
-            |report: &Report| (report.kernel.clone(), report.host.clone(), report.seconds, report.quick);
+        let setting = |report: &Report| {
+            (report.kernel.clone(), report.host.clone(), report.seconds, report.quick, report.slow_by)
+        };
         if setting(&self) != setting(&other) {
             bail!("runs of other settings are not of one table: {:?}, {:?}", setting(&self), setting(&other));
         }
@@ -78,12 +101,16 @@ impl Report {
         self.members.extend(other.members);
         self.cuts.extend(other.cuts);
         self.files.extend(other.files);
+        self.applications.extend(other.applications);
         self.not_run
             .extend(other.not_run.into_iter().filter(|one| !self.not_run.contains(one)).collect::<Vec<_>>());
         Ok(self)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.cuts.is_empty() && self.files.is_empty()
+        self.members.is_empty()
+            && self.cuts.is_empty()
+            && self.files.is_empty()
+            && self.applications.is_empty()
     }
 }

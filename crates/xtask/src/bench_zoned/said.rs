@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::runs::{Cut, NotRun, Report, Run};
+use super::runs::{Application, Cut, NotRun, Report, Run};
 use crate::fio::Answer;
 use crate::machine::JSON;
 
@@ -23,6 +23,10 @@ pub(super) fn take(report: &mut Report, line: &str) -> Result<()> {
             eprintln!("RAID-{} {} after a cut: {} us", cut.level, cut.who, cut.clean_us);
             report.cuts.push(cut);
         }
+        Said::Applications(one) => {
+            eprintln!("{} {}: {} in {} ms", one.work, one.who, one.ended, one.took_ms);
+            report.applications.push(one);
+        }
         Said::Members(measured) => report.members.push(measured.run()),
         Said::Files(measured) => report.files.push(measured.run()),
     }
@@ -38,6 +42,7 @@ enum Said {
     Cuts(Cut),
     Members(Measured),
     Files(Measured),
+    Applications(Application),
 }
 
 #[derive(Deserialize)]
@@ -94,6 +99,11 @@ mod tests {
             r#"{"part":"cuts","level":"6","who":"twill-25","round":0,"serves_us":3,"clean_us":4,"member_read_bytes":5,"member_written_bytes":6}"#,
         );
         assert_eq!((cut.cuts[0].serves_us, cut.cuts[0].clean_us, cut.cuts[0].member_read_bytes), (3, 4, 5));
+        let application = taken(
+            r#"{"part":"applications","work":"sqlite-8","who":"twill-5","round":0,"ended":320,"took_ms":900,"busy_percent":41,"member_read_bytes":5,"member_written_bytes":6}"#,
+        );
+        let Application { ended, took_ms, busy_percent, .. } = application.applications[0];
+        assert_eq!((ended, took_ms, busy_percent), (320, 900, 41));
         let reason = taken(r#"{"part":"not-run","what":"f2fs","reason":"no module"}"#);
         assert_eq!(reason.not_run, [NotRun { what: "f2fs".into(), reason: "no module".into() }]);
         assert_eq!(taken(r#"{"part":"machine","kernel":"7.3"}"#).kernel, "7.3");

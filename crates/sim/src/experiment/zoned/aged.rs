@@ -93,7 +93,7 @@ impl Aged {
         let groups = logical.div_ceil(GROUP_BLOCKS) / self.map_parts;
         let limit = (self.map_parts > 1).then_some(groups as usize);
         config.map_limits = MapLimits { groups: limit, changed: None };
-        let members = Members::new(config, DriveModel::Zn540, Keeps::Contents, &time);
+        let members = Members::new(config, DriveModel::Zn540, Keeps::Metadata, &time);
         Machine::run(&time, |machine| async move {
             let served = members.serve(&machine).await;
             if fill {

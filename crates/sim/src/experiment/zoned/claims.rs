@@ -2,7 +2,7 @@
 
 use super::places::Places;
 use super::points::{
-    APPEND_ONLY, CRASH, DRIVE, LOADS, LOST, ONE_4K, ONE_16K, ONE_THREE, OWN_KIB, REQUESTS_KIB, SMALL,
+    APPEND_ONLY, CRASH, DRIVE, LOADS, LOST, ONE_4K, ONE_16K, ONE_THREE, OWN_KIB, RAIZN, REQUESTS_KIB, SMALL,
     TWO_TWO, WHOLE, WRITTEN, sized,
 };
 use super::speed::{Mode, Speed};
@@ -114,6 +114,19 @@ pub(super) const MODES: &[Claim] = &[
             let all = [above("4K")?, above("8K")?, above("16K")?];
             let words = format!("{:+.1} %, {:+.1} %, {:+.1} %", all[0], all[1], all[2]);
             here(words, all.iter().all(|above| is_near(*above, 0.0, 5.0)))
+        },
+    },
+    Claim {
+        paper: "the authors' stand-in for RAIZN is much slower than all others",
+        here: |found| {
+            let times =
+                |x| Some(found.mib(WHOLE, &Mode::ZoneWrite.words(), x)? / found.mib(WHOLE, RAIZN, x)?);
+            let all = [times("4K")?, times("8K")?, times("16K")?];
+            let words = format!(
+                "zone write {:.2}, {:.2}, {:.2} times as fast at 4, 8 and 16 KiB",
+                all[0], all[1], all[2]
+            );
+            here(words, all.iter().all(|times| *times > 1.5))
         },
     },
     Claim {

@@ -16,7 +16,7 @@ use layout::zoned::{Access, Carrier};
 use serde::Serialize;
 
 use self::trial::{Figures, Plan};
-use super::array::{Array, group_within};
+use super::array::Array;
 pub use super::places::Places;
 use super::reclaim::Latencies;
 use super::speed::{BLOCK_KIB, Mode};
@@ -155,13 +155,15 @@ pub fn run(point: &Point) -> Row {
 impl Point {
     fn plan(&self) -> Plan {
         let Point { kind, places, reserve_percent, policy, size } = *self;
+        let chunk_blocks = size.record_kib.map(|kib| kib / BLOCK_KIB);
         let array = Array {
             level: Level::Raid5,
             members: 4,
             mode: Mode::Twill,
             open: [1, 1],
-            chunk_blocks: size.record_kib.map(|kib| kib / BLOCK_KIB),
-            group: group_within(256, size.record_kib[0], size.zone_blocks),
+            chunk_blocks,
+            // Small: what is left of a zone behind its last whole group would be more room in reserve than is said.
+            group: (size.zone_blocks / 16 / u32::from(chunk_blocks[0])).clamp(1, 256) as u16,
             zones: size.zones,
             zone_blocks: size.zone_blocks,
             access: match kind {

@@ -3,7 +3,6 @@
 use layout::geometry::Level;
 
 use super::aged::Aged;
-use super::array::group_within;
 use super::places::Places;
 use super::reads::Reads;
 use super::recovery::{Loss, Recovery};
@@ -21,7 +20,7 @@ const CHUNKS: [u16; 3] = [4, 8, 16];
 pub(super) const APPEND_ONLY: Mode = Mode::Append { group: GROUP_MAX };
 const MODES: [Mode; 4] = [Mode::ZoneWrite, APPEND_ONLY, Mode::ZAPRAID, Mode::Twill];
 /// A write of the first experiment.
-const BASE: Writes = Writes {
+pub(super) const BASE: Writes = Writes {
     level: Level::Raid5,
     members: 4,
     mode: Mode::ZAPRAID,
@@ -32,6 +31,8 @@ const BASE: Writes = Writes {
     is_femu: false,
 };
 
+/// The series of [`super::raizn`].
+pub(super) const RAIZN: &str = "raizn";
 pub(super) const WHOLE: &str = "requests as long as chunks";
 pub(super) const SMALL: &str = "requests of 4 KiB";
 pub(super) const WRITTEN: &str = "writes";
@@ -61,6 +62,14 @@ pub(super) fn modes() -> Vec<Placed> {
             let own = Writes { mode, chunk_kib: [chunk; 2], ..BASE };
             points.push(writes(WHOLE, mode.words(), kib(chunk), Writes { request_kib: chunk, ..own }));
             points.push(writes(SMALL, mode.words(), kib(chunk), own));
+        }
+    }
+    for chunk in CHUNKS {
+        let own = Writes { chunk_kib: [chunk; 2], ..BASE };
+        for (panel, request_kib) in [(WHOLE, chunk), (SMALL, own.request_kib)] {
+            let work = Work::Raizn(Writes { request_kib, ..own });
+            let (panel, series) = (panel.to_owned(), RAIZN.to_owned());
+            points.push((kib(chunk), Point { panel, series, work }));
         }
     }
     points
@@ -205,12 +214,14 @@ pub(super) const LOADS: [(&str, u16, Places); 4] = [
 ];
 
 fn aged(mode: Mode, (_, open, chunk_kib): Setting, (request_kib, places): (u16, Places)) -> Aged {
-    const ZONE_BLOCKS: u32 = 512;
+    // Small groups: a segment has whole ones, and what is left of its zones would be more room in reserve than is said.
+    const ZONE_BLOCKS: u32 = 2048;
+    const GROUP: u16 = 32;
     Aged {
         mode,
         open,
         chunk_kib,
-        group: group_within(256, chunk_kib[0], ZONE_BLOCKS),
+        group: GROUP,
         request_kib,
         places,
         reserve_percent: 50,
@@ -244,7 +255,7 @@ pub(super) fn maps() -> Vec<Placed> {
     for (series, request_kib, places) in LOADS {
         for (map_parts, x) in [(1, "all"), (2, "1/2"), (4, "1/4")] {
             // With few groups one is let go at a time, and its block takes a stripe of its own.
-            let own = Aged { map_parts, zones: 216, ..aged(Mode::ZAPRAID, TWO_TWO, (request_kib, places)) };
+            let own = Aged { map_parts, zones: 432, ..aged(Mode::ZAPRAID, TWO_TWO, (request_kib, places)) };
             let (panel, series) = (TWO_TWO.0.to_owned(), series.to_owned());
             points.push((x.to_owned(), Point { panel, series, work: Work::Aged(own) }));
         }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::aged::Aged;
 use super::model;
+use super::raizn;
 use super::reads::{self, Reads};
 use super::recovery::{self, Recovery};
 use super::replay::{self, Replay};
@@ -38,6 +39,8 @@ pub struct Point {
 pub enum Work {
     /// Writes to a new one.
     Writes(Writes),
+    /// The same, as RAIZN would make them: see [`super::raizn`].
+    Raizn(Writes),
     /// Reads.
     Reads(Reads),
     /// It is recovered.
@@ -110,6 +113,7 @@ impl paper::Point for Point {
     fn measure(&self) -> Measured {
         match &self.work {
             Work::Writes(writes) => measure_writes(writes, WRITES),
+            Work::Raizn(writes) => Measured { speed: Some(raizn::run(writes, WRITES)), ..NONE },
             Work::Reads(reads) => Measured { speed: Some(reads::run(reads, READS)), ..NONE },
             Work::Recovery(recovery) => Measured { seconds: Some(recovery::run(recovery)), ..NONE },
             Work::Aged(aged) => {
