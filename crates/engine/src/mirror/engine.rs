@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::region::{OwnedRegion, Region};
+use super::region::{OwnedRegion, Region, Run, regions};
 use crate::device::Device;
 use crate::members::health::MemberState;
 use crate::members::port::MemberPort;
@@ -44,6 +44,17 @@ impl<D: Device> MirrorEngine<D> {
     /// Whether the member that holds a copy is in sync.
     pub(super) fn in_sync(&self, place: &CopyPlace) -> bool {
         self.shared.members.state(place.member) == MemberState::InSync
+    }
+
+    /// Whether the copies of a run may differ.
+    pub(super) fn may_differ(&self, run: &Run) -> bool {
+        let shared = &self.shared;
+        let is_suspect = || {
+            let (first, last) = regions(run.offset, run.bytes as u64);
+            shared.consistency.suspects() > 0
+                && first.to(last).any(|region| shared.consistency.is_suspect(region))
+        };
+        !shared.loads.parity_agrees() || is_suspect()
     }
 
     /// The first copy in sync: the one that a resync writes over the others, whatever md's flags say of its member.

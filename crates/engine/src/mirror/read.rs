@@ -1,7 +1,7 @@
 //! Reads of a mirror: one copy of each run, or another if that one cannot be read.
 
 use super::engine::MirrorEngine;
-use super::region::{Run, no_copy, regions, runs};
+use super::region::{Run, no_copy, runs};
 use super::salvage::salvage_run;
 use crate::buffer::Gather;
 use crate::device::Device;
@@ -52,22 +52,11 @@ fn copy_reads<D: Device>(engine: &MirrorEngine<D>, runs: &[Run]) -> Result<Reads
 /// Which copy a run is read from: the copies take turns along the array. Where copies may differ it is always the first,
 /// which a resync will write over the others: a later read does not return older data (invariant 6).
 fn copy_to_read<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Option<CopyPlace> {
-    if may_differ(engine, run) {
+    if engine.may_differ(run) {
         return engine.first_copy(&run.places);
     }
     let turn = run.places[0].member_offset.get() / engine.shared.read_turn_bytes;
     engine.copy_in_turn(&run.places, usize::try_from(turn).unwrap_or(0))
-}
-
-/// Whether the copies of a run may differ.
-fn may_differ<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> bool {
-    let shared = &engine.shared;
-    let is_suspect = || {
-        let (first, last) = regions(run.offset, run.bytes as u64);
-        shared.consistency.suspects() > 0
-            && first.to(last).any(|region| shared.consistency.is_suspect(region))
-    };
-    !shared.loads.parity_agrees() || is_suspect()
 }
 
 /// Reads a run from the first copy that can be read. A member that fails is no longer in sync, so it is not chosen again.
@@ -96,7 +85,7 @@ async fn read_other_copy<D: Device>(
 ) -> Result<Gather, VolumeError> {
     let mut places = run.places.clone();
     places.sort_by_key(|place| engine.shared.members.is_read_last(place.member));
-    let others = places.iter().filter(|place| place.member != failed && !may_differ(engine, run));
+    let others = places.iter().filter(|place| place.member != failed && !engine.may_differ(run));
     for place in others.filter(|place| engine.in_sync(place)) {
         let read = run.read_of(place);
         if let Ok(buffer) = engine.port.read(&[read]).await.remove(0) {

@@ -10,6 +10,7 @@ use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberRead, MemberWrite};
+use layout::geometry::CopyPlace;
 use layout::units::Slot;
 
 /// Reads a run whose copy in `slot` cannot be read whole, as the owner of one of its regions after the other.
@@ -67,7 +68,16 @@ pub(super) async fn salvage_copy<D: Device>(
                 }
                 return Ok(contents);
             }
-            Err(MemberError::Unreadable) => unreadable.push(read),
+            Err(MemberError::Unreadable) => {
+                unreadable.push(read);
+                if unreadable.len() == 1
+                    && engine.may_differ(block)
+                    && let Some(contents) = by_sectors(engine, block, &places).await
+                {
+                    bad_place::put_back(&engine.port, &unreadable[0], &contents).await;
+                    return Ok(contents);
+                }
+            }
             Err(MemberError::Gone) => {}
             Err(MemberError::Request(error)) => return Err(error),
         }
@@ -75,6 +85,35 @@ pub(super) async fn salvage_copy<D: Device>(
     Err(unreadable
         .first()
         .map_or_else(|| no_copy(&block.places), |read| bad_place::unreadable(&engine.port, read)))
+}
+
+/// Reads one block sector by sector, each from the first copy that can be read. Where copies may differ what one of them has read already
+/// must stay so (invariant 6): only the sectors that it cannot read are taken from another. None: no copy can read some sector, or
+/// it is one alone.
+async fn by_sectors<D: Device>(engine: &MirrorEngine<D>, block: &Run, places: &[CopyPlace]) -> Option<Slice> {
+    let sector_of = |place: &CopyPlace| {
+        engine.port.devices.attached(place.member).map(|member| member.device.info().logical_block_bytes)
+    };
+    let sector = places.iter().filter_map(sector_of).max()? as usize;
+    if block.bytes <= sector {
+        return None;
+    }
+    let mut whole = engine.port.pool.take(block.bytes);
+    for start in (0..block.bytes).step_by(sector) {
+        let bytes = sector.min(block.bytes - start);
+        let mut found = None;
+        for place in places {
+            if engine.shared.members.state(place.member) == MemberState::InSync {
+                let (slot, offset) = (place.member, place.member_offset + start as u64);
+                found = engine.port.read_quietly(&MemberRead { slot, offset, bytes }).await.ok();
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        whole.bytes_mut()[start..start + bytes].copy_from_slice(found?.bytes());
+    }
+    Some(whole.freeze())
 }
 
 /// Copies a run that cannot be read whole to the members in `targets`, block by block, each from the first copy that can be
@@ -106,4 +145,29 @@ pub(super) async fn copy_blocks<D: Device>(
     }
     // The copies count as consistent only once the bad-block logs on disk say so.
     Ok(engine.shared.members.settled().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::stripe::fake::World;
+    use layout::geometry::Level;
+    use layout::units::MemberOffset;
+
+    /// Seed 33239: after a crash one sector of a block could not be read. Its other sectors had been read before, from the first copy; the block was
+    /// taken from another copy whole, in which they were older.
+    #[test]
+    fn where_copies_may_differ_only_sectors_that_cannot_be_read_come_from_another() {
+        for agree in [false, true] {
+            let world = World::new(Level::Raid1, 2);
+            world.fill();
+            world.set.shared.loads.set_parity_agrees(agree);
+            world.fakes[1].flip(MemberOffset::new(0));
+            let (first, second) = (world.fakes[0].area(), world.fakes[1].area());
+            assert_eq!(world.read(0, 512).expect("readable"), first[..512]);
+            world.fakes[0].break_sector(MemberOffset::new(1024));
+            let read = world.read(0, 4096).expect("another copy has it");
+            assert_eq!(read, if agree { &second[..4096] } else { &first[..4096] });
+            assert_eq!(world.read(0, 512).expect("readable"), read[..512], "and so it stays");
+        }
+    }
 }

@@ -95,6 +95,12 @@ impl Fake {
         sectors.extend(first..first + 8);
     }
 
+    /// The sector at `offset` of the data area cannot be read until it is written.
+    pub(crate) fn break_sector(&self, offset: MemberOffset) {
+        let sector = offset.on_device(DATA_OFFSET).get() / SECTOR;
+        self.medium.borrow_mut().latent.insert(sector);
+    }
+
     /// Whether writes fail with ENOSPC from now on.
     pub(crate) fn set_full(&self, full: bool) {
         self.medium.borrow_mut().full = full;
@@ -141,6 +147,11 @@ impl Fake {
     /// What the data area holds.
     pub(crate) fn area(&self) -> Vec<u8> {
         self.medium.borrow().bytes[DATA_OFFSET.get() as usize..].to_vec()
+    }
+
+    /// Puts bytes where the data area begins, as a cache that lost what came later.
+    pub(crate) fn put_back(&self, bytes: &[u8]) {
+        self.medium.borrow_mut().bytes[DATA_OFFSET.get() as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
     fn error(operation: &'static str, offset: DeviceOffset, bytes: u64) -> DeviceError {
