@@ -108,7 +108,8 @@ pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &s
     }
 }
 
-/// After a crash and a resync: every block holds one of the contents that may have survived, and later reads find that one.
+/// After a crash and a resync: every block holds one of the contents that may have survived, and later reads find that one: what the
+/// first copy holds that can be read.
 pub(crate) fn settle(array: &Array) {
     let machine = &array.machine;
     let unit = machine.unit() as usize;
@@ -116,8 +117,12 @@ pub(crate) fn settle(array: &Array) {
     let oracle = &mut *machine.oracle.borrow_mut();
     machine.excuses.uneven.borrow_mut().clear();
     for number in oracle.touched() {
-        let mut places = recorded::in_sync_places(machine, number);
-        let Some((_, disk, offset)) = places.next() else { continue };
+        let mut places: Vec<_> = recorded::in_sync_places(machine, number).collect();
+        let first = places.iter().position(|(_, disk, offset)| disk.can_read(*offset)).unwrap_or(0);
+        if places.is_empty() {
+            continue;
+        }
+        let (_, disk, offset) = places.remove(first);
         disk.peek(offset, &mut block);
         let content = identify(&block, number).filter(|content| oracle.may_hold(number, *content));
         let mut others = Vec::new();
