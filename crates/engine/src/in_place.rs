@@ -343,6 +343,17 @@ impl<D: Device> InPlace<D> {
         replay::redo_missing(self.parity(), slot, offset, contents).await
     }
 
+    /// The contents of a missing chunk of which a record tells what parity said without the data of some members.
+    pub(crate) async fn missing_of_partial(
+        &self,
+        slot: Slot,
+        offset: MemberOffset,
+        partial: &[u8],
+        without: &[Slot],
+    ) -> Result<Vec<(MemberOffset, Slice)>, VolumeError> {
+        replay::missing_of_partial(self.parity(), (slot, offset), partial, without).await
+    }
+
     /// Returns when all records of the redo log that were begun before this call are retired, if the log is in force.
     pub(crate) async fn outlive_redo_records(&self) -> Result<(), VolumeError> {
         retire::outlive_records(&self.redo).await

@@ -14,9 +14,9 @@ mod header;
 mod raw;
 mod record;
 
-/// The version that is written. Version 1, which has no [`PieceKind::Missing`] and no [`PieceKind::Unlogged`], can be read
-/// too.
-pub const VERSION: u32 = 2;
+/// The version that is written. Those before can be read too: version 1, which has no [`PieceKind::Missing`] and no
+/// [`PieceKind::Unlogged`], and version 2, which has no [`PieceKind::Partial`].
+pub const VERSION: u32 = 3;
 
 pub use crate::Checksum;
 pub use crate::headroom::{BLOCK_BYTES, BitmapExtent, Place, RecordError};

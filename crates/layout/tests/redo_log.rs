@@ -35,7 +35,8 @@ fn record(payload: &[u8]) -> RedoRecord {
         let offset = MemberOffset::new(offset);
         RedoPiece { stripe, member, offset, bytes, kind }
     };
-    let half = payload.len() as u64 / 2;
+    let all = payload.len() as u64;
+    let (half, quarter) = (all / 2, all / 4);
     RedoRecord {
         epoch: 4,
         sequence: 78,
@@ -44,8 +45,9 @@ fn record(payload: &[u8]) -> RedoRecord {
         pieces: vec![
             piece(0, 4096, half, PieceKind::Data),
             piece(2, 0, 1 << 30, PieceKind::Zeroes),
-            piece(4, 4096, payload.len() as u64 - half, PieceKind::Missing),
+            piece(4, 4096, quarter, PieceKind::Missing),
             piece(1, 4096, 4096, PieceKind::Unlogged),
+            piece(3, 8192, all - half - quarter, PieceKind::Partial),
         ],
     }
 }
@@ -66,7 +68,13 @@ fn what_is_written_is_read_back() {
         whole.writes().map(|(piece, contents)| (piece.member.get(), contents.to_vec())).collect();
     assert_eq!(
         writes,
-        [(0, payload[..4500].to_vec()), (2, vec![]), (4, payload[4500..].to_vec()), (1, vec![])]
+        [
+            (0, payload[..4500].to_vec()),
+            (2, vec![]),
+            (4, payload[4500..6750].to_vec()),
+            (1, vec![]),
+            (3, payload[6750..].to_vec())
+        ]
     );
 }
 
@@ -80,7 +88,7 @@ fn seal_again(block: &mut [u8]) {
 #[test]
 fn older_versions_are_read_and_newer_ones_refused() {
     let (header, record) = (header(vec![]), record(&[7; 4096]));
-    for (version, expected) in [(0u32, false), (1, true), (2, true), (3, false)] {
+    for (version, expected) in [(0u32, false), (1, true), (2, true), (3, true), (4, false)] {
         let (mut headers, mut records) = (header.encode(PLACE), record.encode(PLACE));
         for block in [&mut headers, &mut records] {
             block[8..12].copy_from_slice(&version.to_le_bytes());
@@ -88,12 +96,12 @@ fn older_versions_are_read_and_newer_ones_refused() {
         }
         let (found, refused) = (
             RedoHeader::parse(&headers, PLACE, AREA),
-            Err(RecordError::Version { record: "redo log", found: version, known: 2 }),
+            Err(RecordError::Version { record: "redo log", found: version, known: 3 }),
         );
         assert_eq!(found, if expected { Ok(header.clone()) } else { refused });
         let (found, refused) = (
             RedoRecord::parse(&records, PLACE, plan()),
-            Err(RecordError::Version { record: "redo log", found: version, known: 2 }),
+            Err(RecordError::Version { record: "redo log", found: version, known: 3 }),
         );
         assert_eq!(found, if expected { Ok(record.clone()) } else { refused });
     }

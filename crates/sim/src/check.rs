@@ -118,7 +118,7 @@ pub(crate) fn settle(array: &Array) {
     machine.excuses.uneven.borrow_mut().clear();
     for number in oracle.touched() {
         let mut places: Vec<_> = recorded::in_sync_places(machine, number).collect();
-        let first = places.iter().position(|(_, disk, offset)| disk.can_read(*offset)).unwrap_or(0);
+        let first = places.iter().position(|(_, disk, offset)| can_read(disk, *offset)).unwrap_or(0);
         if places.is_empty() {
             continue;
         }
@@ -146,6 +146,12 @@ pub(crate) fn settle(array: &Array) {
             }
         }
     }
+}
+
+/// Whether a block of a device's data area can be read.
+fn can_read(disk: &Disk, offset: u64) -> bool {
+    let block = (disk.places.data + offset).get() / u64::from(disk.places.block);
+    !disk.faults.borrow().bad.contains(&block)
 }
 
 /// What must hold when nothing is on its way: invariants 4 and 5, parity and copies that agree, and superblocks

@@ -190,12 +190,6 @@ impl Disk {
         self.cache.borrow().read((self.places.data + offset).get(), target);
     }
 
-    /// Whether a block of the data area can be read.
-    pub(crate) fn can_read(&self, offset: u64) -> bool {
-        let block = (self.places.data + offset).get() / u64::from(self.places.block);
-        !self.faults.borrow().bad.contains(&block)
-    }
-
     /// What a read of the device finds now.
     pub(crate) fn peek_device(&self, offset: DeviceOffset, target: &mut [u8]) {
         self.cache.borrow().read(offset.get(), target);

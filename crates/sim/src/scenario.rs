@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
+use engine::stripe::redo::RedoContents;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{Mapping, may_be_spread};
 use layout::md_superblock::MinorVersion;
@@ -208,6 +209,12 @@ impl Scenario {
         scenario.bad_log = !random.one_in(4);
         scenario.unlogged_starts = redo_log && random.one_in(3);
         scenario
+    }
+
+    /// What records of the redo log hold: in full where the manager looks so often. A draw of its own would make another history of
+    /// each seed.
+    pub(crate) fn redo_contents(&self) -> RedoContents {
+        if self.look == 400 { RedoContents::Full } else { RedoContents::Lean }
     }
 
     pub(crate) fn has_bitmap(&self) -> bool {

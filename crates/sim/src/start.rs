@@ -65,7 +65,7 @@ impl How {
                 true => start::Consistency::None,
                 false => start::Consistency::Marked,
             },
-            redo_log: !self.unlogged,
+            redo_log: (!self.unlogged).then(|| scenario.redo_contents()),
             logical_block_bytes: scenario.unit,
             shards: scenario.shards,
             parity_cache_bytes: scenario.cache_bytes,

@@ -9,6 +9,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use engine::log::reclaim::choose::ReclaimPolicy;
 use engine::members::load::UpdatePolicy;
+use engine::stripe::redo::RedoContents;
 use layout::geometry::MEMBERS_MAX;
 use nvme_tcp::names::Nqn;
 
@@ -473,8 +474,13 @@ pub struct ServeArguments {
     pub consistency_policy: Option<Policy>,
     /// While members are missing, write stripes as md does, without logging them first: faster, but after a crash what the
     /// missing members held is in doubt where writes were under way: with a bitmap as far as that marks, else all of it.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "redo")]
     pub no_redo_log: bool,
+    /// What the redo log holds of a write while the only member that RAID-4 and RAID-5 survive is missing. lean: what tells the missing
+    /// chunk, a chunk for each write however many it changes; a replay reads the other members. full: contents and parity of all that is
+    /// written, beside which a replay reads little. RAID-6 is always logged in full.
+    #[arg(long, value_name = "CONTENTS", default_value_t)]
+    pub redo: RedoContents,
     /// Where the parity of members on other machines is made: at this host, or at their targets (`twill target`), where these can. With
     /// peer, a write of less than a stripe crosses this host's network once, and connections have digests. auto tries both while there is
     /// load, and keeps the faster one.

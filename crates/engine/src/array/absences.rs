@@ -98,6 +98,8 @@ pub(super) fn note_replayed(absences: &Absences, repair: &Repair, geometry: &Geo
             }
             // The member left since, and may have taken the write. It was not acknowledged, or the record knows of it.
             PieceKind::Data => {}
+            // It was not written.
+            PieceKind::Partial => {}
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::array::generations::find_record;
 use crate::array::start::{Assembled, Consistency, Policy};
 use crate::members::load::UpdatePolicy;
 use crate::stripe::locks::Locks;
+use crate::stripe::redo::RedoContents;
 
 const DEVICE_BYTES: u64 = 3 << 20;
 const MEMBERS: u16 = 3;
@@ -189,7 +190,7 @@ fn policy() -> Policy {
         read_only: false,
         force: false,
         consistency: Consistency::Marked,
-        redo_log: true,
+        redo_log: Some(RedoContents::Lean),
         logical_block_bytes: 512,
         shards: 1,
         parity_cache_bytes: 0,

@@ -231,7 +231,8 @@ fn fits(geometry: &Geometry, record: &WholeRecord) -> bool {
             && end.get() <= geometry.stripes() * chunk_bytes
             && piece.stripe == geometry.stripe_at(piece.offset)
             && (piece.kind == PieceKind::Zeroes || end <= geometry.member_offset(piece.stripe.next()))
-            && (piece.kind != PieceKind::Missing || is_data(geometry, piece))
+            && (!matches!(piece.kind, PieceKind::Missing | PieceKind::Partial) || is_data(geometry, piece))
+            && (piece.kind != PieceKind::Partial || geometry.parity_chunks() == 1)
     })
 }
 

@@ -8,6 +8,7 @@ use super::avoid::stripe_load;
 use super::engine::Owned;
 use super::fetch::fetch;
 use super::redo::absence_record;
+use super::redo::cut::Alone;
 use super::redo::cut::StripeWrites;
 use super::redo::retire::retire_incomplete_records;
 use super::redo::write::write_degraded;
@@ -152,7 +153,9 @@ pub(super) async fn store<D: Device>(
         false => {
             let unplaced: SmallVec<[MemberWrite; 1]> = plan.unplaced.iter().map(write).collect();
             let missing = if owned.shape().parity == 1 { &unplaced[..] } else { &[] };
-            let writes = StripeWrites { stripe: owned.stripe(), made: &writes, missing, unplaced: &unplaced };
+            let alone = alone(owned);
+            let writes =
+                StripeWrites { stripe: owned.stripe(), made: &writes, missing, unplaced: &unplaced, alone };
             write_degraded(owned.redo(), writes, !parity.is_empty(), fua).await?
         }
     };
@@ -160,6 +163,16 @@ pub(super) async fn store<D: Device>(
         note_in_doubt(owned, plan, was_on_record && !fua, &writes, &results);
     }
     judge(owned, union.span(), Verdict::of(results), parity.iter().map(NewParity::parts)).await
+}
+
+/// The one data chunk that is missing, and the parity that tells it, where the level survives no other loss. None where parity may not
+/// agree: what it says of the chunk is not to be made durable, for its member may come back with what it holds.
+fn alone<D: Device>(owned: Owned<'_, D>) -> Option<Alone> {
+    let (lost, missing) = (owned.lost(), owned.missing());
+    let agrees = owned.shared().consistency.is_plain(owned.stripe());
+    let is_alone = owned.shape().parity == 1 && lost.len() == 1 && missing.len() == 1 && agrees;
+    let chunk = lost.iter().next().filter(|_| is_alone)?;
+    Some(Alone { missing: owned.slot_of(chunk), parity: owned.slot_of(P) })
 }
 
 /// Read-modify-write in a stripe in doubt: what P and Q agree on proves nothing of the chunks that are written, once the others

@@ -21,6 +21,7 @@ use engine::members::Attached;
 use engine::members::load::{Clock, UpdatePolicy};
 use engine::stripe::Shared;
 use engine::stripe::locks::Locks;
+use engine::stripe::redo::RedoContents;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::units::{DeviceOffset, Sectors, Slot};
@@ -206,7 +207,7 @@ fn policy(force: bool) -> Policy {
         read_only: false,
         force,
         consistency: Consistency::Marked,
-        redo_log: true,
+        redo_log: Some(RedoContents::Lean),
         logical_block_bytes: 512,
         shards: SHARDS,
         parity_cache_bytes: 1 << 20,

@@ -21,13 +21,18 @@ pub enum PieceKind {
     /// New contents of a data chunk whose member is missing; they are in the payload. Replay computes parity from them
     /// and from the other data chunks as they are on the members.
     Missing = 2,
-    /// A write beside a missing chunk that is not in the payload. After a crash the member may have old or new contents
+    /// A write that is not in the payload, beside a missing chunk that is, or that a piece of kind [`PieceKind::Partial`] tells. After a crash the member may have old or new contents
     /// there; older records of this place are obsolete.
     Unlogged = 3,
+    /// What parity of these rows says of a missing data chunk without what is written: the XOR of that chunk and of all data chunks
+    /// that no piece of kind [`PieceKind::Unlogged`] of this record has in these rows. It is in the payload, and `member` is the
+    /// missing one. Replay computes the missing chunk from it and from those chunks as the members hold them.
+    Partial = 4,
 }
 
 impl PieceKind {
-    const ALL: [PieceKind; 4] = [PieceKind::Data, PieceKind::Zeroes, PieceKind::Missing, PieceKind::Unlogged];
+    const ALL: [PieceKind; 5] =
+        [PieceKind::Data, PieceKind::Zeroes, PieceKind::Missing, PieceKind::Unlogged, PieceKind::Partial];
 
     /// Its number on disk.
     fn code(self) -> u8 {
@@ -55,7 +60,7 @@ impl RedoPiece {
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         match self.kind {
-            PieceKind::Data | PieceKind::Missing => self.bytes,
+            PieceKind::Data | PieceKind::Missing | PieceKind::Partial => self.bytes,
             PieceKind::Zeroes | PieceKind::Unlogged => 0,
         }
     }
@@ -101,7 +106,7 @@ impl RedoRecord {
         let mut payload_bytes = 0u64;
         for raw in raws {
             let Some(kind) = PieceKind::ALL.into_iter().find(|kind| kind.code() == raw.kind) else {
-                return wrong("kind", raw.kind.into(), "0 to 3");
+                return wrong("kind", raw.kind.into(), "0 to 4");
             };
             let (offset_bytes, bytes) = (raw.offset.get(), raw.bytes.get());
             if bytes == 0 || offset_bytes.checked_add(bytes).is_none() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use engine::log::config::{MapLimits, ReclaimOptions};
 use engine::members::load::UpdatePolicy;
+use engine::stripe::redo::RedoContents;
 use host::export::nbd::Tls;
 use host::socket::SocketAccess;
 
@@ -31,8 +32,8 @@ pub struct ServeOptions {
     pub avoid_slow: bool,
     /// No intent is recorded before a stripe changes (the policy `none`).
     pub no_consistency: bool,
-    /// While members are missing, stripes are written without being logged first.
-    pub no_redo_log: bool,
+    /// What is logged of stripes before they are written while members are missing; None: nothing.
+    pub redo_log: Option<RedoContents>,
     /// Where the parity of members on other machines is made.
     pub fabric: Fabric,
     /// Which target puts a lost chunk together.

@@ -145,7 +145,7 @@ fn policy(options: &ServeOptions, opened: &Opened, force: bool) -> Policy {
         read_only: options.read_only,
         force,
         consistency: if options.no_consistency { Consistency::None } else { Consistency::Marked },
-        redo_log: !options.no_redo_log,
+        redo_log: options.redo_log,
         logical_block_bytes: opened.logical_block_bytes(),
         shards: options.shards,
         parity_cache_bytes: options.parity_cache_bytes,

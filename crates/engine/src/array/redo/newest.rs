@@ -26,19 +26,38 @@ pub(super) struct Newest<'a> {
     /// Contents of missing chunks, each within one stripe. The replay makes parity of these rows from them and from what the
     /// members hold after `writes`, in which these rows have no parity.
     pub(super) missing: Vec<Part<'a>>,
+    /// What parity said of missing chunks. After `writes` the replay makes their contents of it, and then parity of these rows.
+    pub(super) partial: Vec<Partial<'a>>,
+}
+
+/// Rows of a missing chunk, within one stripe: what parity said of them without some data chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Partial<'a> {
+    pub(super) slot: Slot,
+    pub(super) offset: MemberOffset,
+    pub(super) contents: &'a [u8],
+    /// Members whose data is not in it: they may hold what they held before.
+    pub(super) without: Vec<Slot>,
 }
 
 impl<'a> Newest<'a> {
     /// `records` are in their order, and lie within the array.
     pub(super) fn of(geometry: &Geometry, records: &'a [WholeRecord]) -> Self {
         let pieces: Vec<(RedoPiece, &[u8])> = records.iter().flat_map(WholeRecord::writes).collect();
+        // Of each piece, those of its record.
+        let counts = records.iter().map(|record| record.record().pieces.len());
+        let ends = counts.scan(0, |end, count| {
+            let start = std::mem::replace(end, *end + count);
+            Some(std::iter::repeat_n(start..*end, count))
+        });
+        let of_record: Vec<Range<usize>> = ends.flatten().collect();
         // By member: the newest piece of every place. And the member whose missing chunk is logged, by rows.
         let mut newest = BTreeMap::<Slot, RangeMap<MemberOffset, usize>>::new();
         let mut missing_rows = RangeMap::<MemberOffset, Slot>::new();
         for (index, (piece, _)) in pieces.iter().enumerate() {
             let range = piece.offset..piece.offset + piece.bytes;
             newest.entry(piece.member).or_default().insert(range.clone(), index);
-            if piece.kind == PieceKind::Missing {
+            if matches!(piece.kind, PieceKind::Missing | PieceKind::Partial) {
                 missing_rows.insert(range, piece.member);
             }
         }
@@ -46,6 +65,18 @@ impl<'a> Newest<'a> {
         for (range, index) in newest.values().flat_map(RangeMap::iter) {
             let (piece, contents) = pieces[*index];
             if piece.kind == PieceKind::Unlogged {
+                continue;
+            }
+            if piece.kind == PieceKind::Partial {
+                let at = |place: MemberOffset| (place - piece.offset) as usize;
+                let beside = || pieces[of_record[*index].clone()].iter().map(|(piece, _)| piece);
+                let rows = by_writes(range, beside);
+                found.partial.extend(rows.into_iter().map(|(rows, without)| Partial {
+                    slot: piece.member,
+                    offset: rows.start,
+                    contents: &contents[at(rows.start)..at(rows.end)],
+                    without,
+                }));
                 continue;
             }
             let part = |range: Range<MemberOffset>| Part {
@@ -76,6 +107,25 @@ impl<'a> Newest<'a> {
     }
 }
 
+/// Some rows, cut where writes that a record does not hold begin and end, each with the members of those that are there.
+fn by_writes<'a, I: Iterator<Item = &'a RedoPiece>>(
+    rows: &Range<MemberOffset>,
+    pieces: impl Fn() -> I,
+) -> Vec<(Range<MemberOffset>, Vec<Slot>)> {
+    let bytes_of = |piece: &RedoPiece| piece.offset..piece.offset + piece.bytes;
+    let writes = || pieces().filter(|piece| piece.kind == PieceKind::Unlogged);
+    let edges = writes().map(bytes_of).flat_map(|bytes| [bytes.start, bytes.end]);
+    let mut cuts: Vec<MemberOffset> = edges.filter(|at| rows.start < *at && *at < rows.end).collect();
+    cuts.extend([rows.start, rows.end]);
+    cuts.sort_unstable();
+    cuts.dedup();
+    let part = |cut: &[MemberOffset]| {
+        let there = writes().filter(|piece| bytes_of(piece).contains(&cut[0])).map(|piece| piece.member);
+        (cut[0]..cut[1], there.collect())
+    };
+    cuts.windows(2).map(part).collect()
+}
+
 /// A range of the members' data areas, stripe by stripe.
 fn by_stripe(
     geometry: &Geometry,
@@ -94,7 +144,7 @@ fn by_stripe(
 mod tests {
     use super::*;
     use crate::stripe::fake::World;
-    use PieceKind::{Data, Missing, Unlogged, Zeroes};
+    use PieceKind::{Data, Missing, Partial, Unlogged, Zeroes};
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, RedoRecord};
 
@@ -176,6 +226,26 @@ mod tests {
         ];
         let writes = vec![(0, 2, 1), (1, 1, 4), (1, 2, 4), (3, 2, 5)];
         assert_eq!(found(&records), (writes, vec![(2, 0, 3), (2, 1, 3)]));
+    }
+
+    /// Of what parity says without some chunks, rows are told with the members that are left out of them: those of the same record.
+    #[test]
+    fn partial_parity_names_the_chunks_that_are_not_in_it() {
+        let records = [
+            record(1, &[(0, 0..3, Unlogged, 0), (3, 0..3, Unlogged, 0), (2, 0..3, Partial, 5)]),
+            record(2, &[(1, 1..2, Unlogged, 0), (0, 1..2, Unlogged, 0), (2, 1..2, Partial, 6)]),
+            record(3, &[(2, 2..3, Missing, 7), (1, 2..3, Unlogged, 0), (3, 2..3, Unlogged, 0)]),
+        ];
+        let newest = Newest::of(&geometry(), &records);
+        let base = geometry().member_offset(STRIPE);
+        let chunks = |partial: &super::Partial<'_>| {
+            let chunk = |slot| members().iter().position(|other| other == slot).unwrap();
+            let without: Vec<usize> = partial.without.iter().map(chunk).collect();
+            ((partial.offset - base) / ROW, partial.contents.len() as u64 / ROW, partial.contents[0], without)
+        };
+        let partial: Vec<_> = newest.partial.iter().map(chunks).collect();
+        assert_eq!(partial, [(0, 1, 5, vec![0, 3]), (1, 1, 6, vec![1, 0])]);
+        assert_eq!(found(&records), (vec![], vec![(2, 2, 7)]));
     }
 
     /// It may have been logged again, as zeroes or as data of a member that is there again.

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::Repair;
-use super::newest::Newest;
+use super::newest::{Newest, Partial};
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::Event;
 use crate::in_place::InPlace;
 use crate::members::MemberState;
-use layout::units::Slot;
+use layout::units::{MemberOffset, Slot};
 
 /// Makes the logged writes again, on every member that is there. Before anything is served. It may be cut short anywhere,
 /// and done again.
@@ -33,14 +33,28 @@ pub async fn replay<D: Device>(set: &InPlace<D>, repair: &Repair) -> Result<(), 
         written.insert(part.slot);
     }
     // Once the data is as it is to be.
-    for part in &newest.missing {
+    let told = newest.missing.iter().map(|part| {
         let contents = match part.contents {
             Some(contents) => Slice::from_bytes(contents),
             None => Slice::from_bytes(&vec![0; part.bytes as usize]), // at most a chunk
         };
-        set.redo_missing(part.slot, part.offset, contents).await?;
+        (part.slot, part.offset, contents)
+    });
+    let mut missing: Vec<(Slot, MemberOffset, Slice)> = told.collect();
+    for Partial { slot, offset, contents, without } in newest.partial {
+        for (offset, contents) in set.missing_of_partial(slot, offset, contents, &without).await? {
+            if there(slot) {
+                let data = Gather::from(contents.clone());
+                set.redo_piece(slot, offset, contents.len() as u64, Some(data)).await?;
+                written.insert(slot);
+            }
+            missing.push((slot, offset, contents));
+        }
+    }
+    for (slot, offset, contents) in missing {
+        set.redo_missing(slot, offset, contents).await?;
         let geometry = &set.shared.geometry;
-        let stripe = geometry.stripe_at(part.offset);
+        let stripe = geometry.stripe_at(offset);
         written.extend(geometry.p_member(stripe).filter(|slot| there(*slot)));
     }
     set.flush_members().await?;
@@ -58,6 +72,7 @@ mod tests {
     use crate::bad_blocks::BadBlocks;
     use crate::error::VolumeError::Unreadable;
     use crate::stripe::fake::{CHUNK, World};
+    use crate::stripe::redo::RedoContents;
     use crate::volume::{Space, ZeroFlags};
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, WholeRecord};
@@ -131,6 +146,85 @@ mod tests {
                 assert_eq!(world.read(0, 4 * stripe_bytes).as_ref(), Ok(&pattern), "{level}, round {round}");
             }
             assert_eq!(of_missing > 10, level != Level::Raid6, "{of_missing}");
+        }
+    }
+
+    /// Members whose caches lost any of the sectors that were written since the last flush: a read finds one of the versions of each
+    /// sector all the same, and the missing chunk as it was where nobody wrote it. Writes of other chunks in the same rows,
+    /// of the missing one, of whole stripes and of zeroes follow each other without a flush.
+    #[test]
+    fn whatever_caches_lost_a_replay_finds_a_version_of_each_sector() {
+        for (members, contents) in [(3, RedoContents::Lean), (5, RedoContents::Lean), (4, RedoContents::Full)]
+        {
+            let new_world = || {
+                let world = World::logging(Level::Raid5, members);
+                world.set.shared.redo.set_contents(contents);
+                world
+            };
+            let mut world = new_world();
+            let stripe_bytes = world.set.shared.geometry.stripe_bytes();
+            let mut random = u64::from(members);
+            let mut below = move |most: u64| {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % most
+            };
+            let mut of_partial = 0;
+            let mut now = vec![0; 2 * stripe_bytes as usize];
+            let bytes_of_member = 2 * CHUNK as usize;
+            let areas_of = |world: &World| -> Vec<Vec<u8>> {
+                world.fakes.iter().map(|fake| fake.area()[..bytes_of_member].to_vec()).collect()
+            };
+            for round in 0..150 {
+                let (mut versions, mut media) = (vec![now.clone()], vec![areas_of(&world)]);
+                for _ in 0..1 + below(5) {
+                    // Few rows, so that writes meet.
+                    let (stripe, row) = (below(2) * stripe_bytes, below(4) * SECTOR);
+                    let chunk = below(u64::from(members) - 1) * u64::from(CHUNK);
+                    let (at, bytes) = match below(8) {
+                        0 => (stripe, stripe_bytes),
+                        1 => (stripe + chunk, u64::from(CHUNK)),
+                        _ => (stripe + chunk + row, SECTOR * (1 + below(4))),
+                    };
+                    let zeroes = below(10) == 0;
+                    let new: Vec<u8> =
+                        (0..bytes).map(|_| if zeroes { 0 } else { below(256) as u8 }).collect();
+                    now[at as usize..][..new.len()].copy_from_slice(&new);
+                    if zeroes {
+                        let set = Rc::clone(&world.set);
+                        let flags = ZeroFlags { may_unmap: false, fua: false };
+                        world.run(async move { set.write_zeroes(at, bytes, flags).await }).expect("zeroed");
+                    } else {
+                        world.write(at, &new).expect("written");
+                    }
+                    versions.push(now.clone());
+                    media.push(areas_of(&world));
+                }
+                let repair = logged(&world);
+                world = new_world();
+                for (slot, fake) in world.fakes.iter().enumerate() {
+                    let mut left = vec![0; bytes_of_member];
+                    for (sector, bytes) in left.chunks_mut(SECTOR as usize).enumerate() {
+                        let version = &media[below(media.len() as u64) as usize][slot];
+                        bytes.copy_from_slice(&version[sector * SECTOR as usize..][..bytes.len()]);
+                    }
+                    fake.put_back(&left);
+                }
+                let pieces = repair.records.iter().flat_map(|record| &record.record().pieces);
+                of_partial += pieces.filter(|piece| piece.kind == PieceKind::Partial).count();
+                let set = Rc::clone(&world.set);
+                world.run(async move { replay(&set, &repair).await }).expect("made again");
+                now = world.read(0, 2 * stripe_bytes).expect("one is missing");
+                for (sector, found) in now.chunks(SECTOR as usize).enumerate() {
+                    let at = sector * SECTOR as usize;
+                    let is_one = versions.iter().any(|version| &version[at..at + found.len()] == found);
+                    assert!(
+                        is_one,
+                        "{members} members, {contents}, round {round}: sector {sector} is none of its versions"
+                    );
+                }
+            }
+            assert_eq!(of_partial > 50, contents == RedoContents::Lean, "{of_partial}");
         }
     }
 

@@ -24,6 +24,7 @@ use crate::stripe::Shared;
 use crate::stripe::absences::{FoundAbsences, Standing};
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
+use crate::stripe::redo::RedoContents;
 
 /// How an array is to be run.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub struct Policy {
     /// What is durable before a stripe changes.
     pub consistency: Consistency,
     /// Writes are logged while members are missing, where the level and the rest of the policy allow it.
-    pub redo_log: bool,
+    pub redo_log: Option<RedoContents>,
     /// Unit of addressing: the largest logical block of the members, in bytes.
     pub logical_block_bytes: u32,
     /// Shards that serve it.
@@ -66,7 +67,7 @@ impl Policy {
     /// which records a replay needs: there is no log then.
     fn keeps_redo_log(&self, geometry: &Geometry) -> bool {
         let is_marked = !self.read_only && self.consistency == Consistency::Marked;
-        is_marked && self.redo_log && geometry.parity_chunks() > 0
+        is_marked && self.redo_log.is_some() && geometry.parity_chunks() > 0
     }
 }
 

@@ -118,6 +118,7 @@ impl<D: Device> Replayed<D> {
         let new_id = Box::new(move || drawing.new_id());
         writer.superblocks().keep_generations(&assembled.generations, new_id);
         if assembled.keeps_redo_log {
+            set.shared.redo.set_contents(assembled.policy.redo_log.unwrap_or_default());
             writer.keep_redo_log(&redo.repair, &redo.bitmaps);
         } else if redo.repair.in_force && !assembled.policy.read_only {
             // No new header makes it old: without other superblocks its writes would be made again, over later ones.

@@ -2,13 +2,16 @@
 //! other, so a stripe may be written a few rows at a time.
 //!
 //! Where the one missing chunk is written, only its new contents are logged: replay makes parity from them and from the
-//! data on the other members, old or new. Where it is not written, new data and new parity are logged: only parity knows
-//! the missing chunk, and to log the chunk itself the owner would have to read the whole row.
+//! data on the other members, old or new. Where it is not written only parity knows it, and to log the chunk itself the owner would
+//! have to read the whole row. Then what parity says without the chunks that are written ([`Partial`]), of which a replay makes it
+//! with the chunks that are not. Or else new data and new parity.
 
 use smallvec::SmallVec;
 use std::ops::Range;
 
-use crate::buffer::Gather;
+use super::kept::KeptStripe;
+
+use crate::buffer::{Gather, Slice};
 use crate::members::port::MemberWrite;
 use layout::redo_log::{PIECES_MAX, PieceKind, RedoPiece};
 use layout::units::{MemberOffset, Slot, Stripe};
@@ -29,6 +32,25 @@ pub(in crate::stripe) struct StripeWrites<'a> {
     pub(in crate::stripe) missing: &'a [MemberWrite],
     /// The new contents of all missing chunks, whether or not they are logged as such.
     pub(in crate::stripe) unplaced: &'a [MemberWrite],
+    /// The one data chunk of the stripe that is missing, and its parity, where no other member may fail.
+    pub(in crate::stripe) alone: Option<Alone>,
+}
+
+/// A stripe with single parity of which one data chunk is missing.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stripe) struct Alone {
+    /// The member that has the chunk.
+    pub(in crate::stripe) missing: Slot,
+    /// The member that has parity.
+    pub(in crate::stripe) parity: Slot,
+}
+
+/// What is told of rows in which the missing chunk is not written.
+pub(super) enum Told<'a> {
+    /// The contents of all writes.
+    Contents,
+    /// Parity without the chunks that were written, or the missing chunk where a record that stands has it.
+    Partial(Alone, &'a KeptStripe),
 }
 
 /// The entries of a record, each with its contents.
@@ -44,17 +66,17 @@ pub(super) struct Part {
 }
 
 /// The writes of one stripe in parts of at most `payload_bytes` and [`PIECES_MAX`] pieces, ascending by rows.
-pub(super) fn cut(writes: StripeWrites<'_>, payload_bytes: usize) -> Vec<Part> {
+pub(super) fn cut(writes: StripeWrites<'_>, told: &Told<'_>, payload_bytes: usize) -> Vec<Part> {
     let start = writes.made.iter().map(|write| write.offset).min().unwrap_or(MemberOffset::START);
     let end = writes.made.iter().map(end_of).max().unwrap_or(start);
     let start = start.aligned_down(CUT_BYTES);
     let mut parts = Vec::new();
-    cut_rows(writes, start, end, payload_bytes, &mut parts);
+    cut_rows((writes, told), start, end, payload_bytes, &mut parts);
     parts
 }
 
 fn cut_rows(
-    writes: StripeWrites<'_>,
+    writes: (StripeWrites<'_>, &Told<'_>),
     start: MemberOffset,
     end: MemberOffset,
     payload_bytes: usize,
@@ -76,8 +98,8 @@ fn cut_rows(
     cut_rows(writes, middle, end, payload_bytes, parts);
 }
 
-fn part(writes: StripeWrites<'_>, start: MemberOffset, end: MemberOffset) -> Part {
-    let StripeWrites { stripe, made, missing, unplaced } = writes;
+fn part((writes, told): (StripeWrites<'_>, &Told<'_>), start: MemberOffset, end: MemberOffset) -> Part {
+    let StripeWrites { stripe, made, missing, unplaced, alone: _ } = writes;
     let mut pieces: Pieces = missing
         .iter()
         .filter_map(|write| within(write, start, end))
@@ -93,6 +115,12 @@ fn part(writes: StripeWrites<'_>, start: MemberOffset, end: MemberOffset) -> Par
     }
     let writes: SmallVec<[MemberWrite; 4]> =
         made.iter().filter_map(|write| within(write, start, end)).collect();
+    if let Told::Partial(alone, kept) = told {
+        let beside: SmallVec<[Range<MemberOffset>; 2]> =
+            missing.iter().filter_map(|write| within(write, start, end)).map(|write| write.bytes()).collect();
+        partial(&mut pieces, (stripe, *alone, kept), &writes, &beside);
+        return Part { bytes: start..end, pieces, writes };
+    }
     for write in &writes {
         let mut at = write.offset;
         for beside in missing.iter().filter_map(|other| within(write, other.offset, end_of(other))) {
@@ -106,6 +134,90 @@ fn part(writes: StripeWrites<'_>, start: MemberOffset, end: MemberOffset) -> Par
         pieces.extend(within(write, at, end_of(write)).map(|write| logged(stripe, PieceKind::Data, write)));
     }
     Part { bytes: start..end, pieces, writes }
+}
+
+/// Whether parity is written in all rows in which data is: a full stripe's, or those of an update.
+pub(super) fn are_covered(writes: &StripeWrites<'_>, alone: Alone) -> bool {
+    let of_parity: Vec<Range<MemberOffset>> =
+        writes.made.iter().filter(|write| write.slot == alone.parity).map(MemberWrite::bytes).collect();
+    writes.made.iter().all(|write| without(write.bytes(), &of_parity).is_empty())
+}
+
+impl Part {
+    /// The missing chunk, where the record has its contents.
+    pub(super) fn missing(&self) -> SmallVec<[MemberWrite; 1]> {
+        let of_missing = self.pieces.iter().filter(|(piece, _)| piece.kind == PieceKind::Missing);
+        let write = |(piece, contents): &(RedoPiece, Gather)| MemberWrite {
+            slot: piece.member,
+            offset: piece.offset,
+            data: contents.clone(),
+        };
+        of_missing.map(write).collect()
+    }
+}
+
+/// Adds what is told of the rows of these writes but for those of `beside`, in which the missing chunk is written.
+fn partial(
+    pieces: &mut Pieces,
+    (stripe, alone, kept): (Stripe, Alone, &KeptStripe),
+    writes: &[MemberWrite],
+    beside: &[Range<MemberOffset>],
+) {
+    let unlogged = |slot, at, bytes| (piece(stripe, slot, at, bytes, PieceKind::Unlogged), Gather::new());
+    pieces.extend(writes.iter().map(|write| unlogged(write.slot, write.offset, write.data.len() as u64)));
+    let (parity, data): (Vec<&MemberWrite>, Vec<&MemberWrite>) =
+        writes.iter().partition(|write| write.slot == alone.parity);
+    for parity in parity {
+        for rows in without(parity.bytes(), beside) {
+            for (at, contents) in kept.missing_in(&rows) {
+                let bytes = contents.len() as u64;
+                let missing = piece(stripe, alone.missing, at, bytes, PieceKind::Missing);
+                pieces.push((missing, Gather::from(contents)));
+            }
+            for rows in kept.rows_without_missing(&rows) {
+                let own = within(parity, rows.start, rows.end).expect("rows of it");
+                let mut sum = vec![0; own.data.len()];
+                own.data.copy_to(&mut sum);
+                let mut leave_out = |at: MemberOffset, bytes: &[u8]| {
+                    let from = (at - rows.start) as usize;
+                    sum[from..from + bytes.len()].iter_mut().zip(bytes).for_each(|(sum, byte)| *sum ^= byte);
+                };
+                for write in data.iter().filter_map(|write| within(write, rows.start, rows.end)) {
+                    let mut at = write.offset;
+                    for slice in write.data.slices() {
+                        leave_out(at, slice.bytes());
+                        at += slice.len() as u64;
+                    }
+                }
+                for slot in kept.members() {
+                    let now: Vec<Range<MemberOffset>> =
+                        data.iter().filter(|write| write.slot == slot).map(|write| write.bytes()).collect();
+                    for rows in without(rows.clone(), &now) {
+                        for (at, bytes) in kept.data_in(slot, &rows) {
+                            leave_out(at, bytes);
+                            pieces.push(unlogged(slot, at, bytes.len() as u64));
+                        }
+                    }
+                }
+                let partial = piece(stripe, alone.missing, rows.start, sum.len() as u64, PieceKind::Partial);
+                pieces.push((partial, Gather::from(Slice::from_bytes(&sum))));
+            }
+        }
+    }
+}
+
+/// What is left of some rows without others.
+fn without(rows: Range<MemberOffset>, others: &[Range<MemberOffset>]) -> SmallVec<[Range<MemberOffset>; 2]> {
+    let mut left: SmallVec<[Range<MemberOffset>; 2]> = SmallVec::from_iter([rows]);
+    for other in others {
+        let parts = left.into_iter().flat_map(|rows| {
+            let (before, behind) =
+                (rows.start..rows.end.min(other.start), rows.start.max(other.end)..rows.end);
+            [before, behind]
+        });
+        left = parts.filter(|rows| rows.start < rows.end).collect();
+    }
+    left
 }
 
 fn logged(stripe: Stripe, kind: PieceKind, write: MemberWrite) -> (RedoPiece, Gather) {
@@ -172,7 +284,8 @@ mod tests {
         let mut out = Painted::new();
         paint_writes(&mut whole, made);
         paint_writes(&mut out, missing);
-        let cut = cut(StripeWrites { stripe: Stripe::new(7), made, missing, unplaced: missing }, payload);
+        let writes = StripeWrites { stripe: Stripe::new(7), made, missing, unplaced: missing, alone: None };
+        let cut = cut(writes, &Told::Contents, payload);
         let (mut below, mut logged) = (MemberOffset::START, 0);
         for part in &cut {
             let bytes: usize = part.pieces.iter().map(|(_, data)| data.len()).sum();

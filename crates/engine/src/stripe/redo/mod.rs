@@ -8,8 +8,10 @@
 //!   header on the members says that the log is in force ([`tend`]). From then on every stripe in flight has a record, so a
 //!   stripe without one is consistent. When the array is whole again the gate closes once more, until a header says that
 //!   the log is over. The same happens before an operator takes a member out of use, if there is time.
-//! - **What is logged.** New data and new parity; where no other member may fail and the missing chunk is written, only the
-//!   new contents of that chunk ([`cut`]), from which replay makes parity.
+//! - **What is logged.** Where no other member may fail, the new contents of the missing chunk, or, where that is not written,
+//!   what parity says without the chunks that are ([`cut`]), both of which tell the missing chunk, from which replay makes parity.
+//!   What was written since the last flush, which a crash may take back, is [`kept`], so that no record counts on it. Where
+//!   another member may fail, or if so asked ([`RedoContents`]), new data and new parity.
 //! - **Order.** The record is durable, then the stripe's writes go out ([`write`](mod@write)). A log slot is used again
 //!   only after those writes are durable and a header says that records below a sequence number are retired ([`retire`]):
 //!   replay never writes an old record over newer contents. Records of one stripe are in the order of its owners.
@@ -22,6 +24,7 @@
 pub(crate) mod absence_record;
 pub(super) mod cut;
 pub(crate) mod headers;
+mod kept;
 pub(crate) mod log;
 mod queue;
 pub(crate) mod retire;
@@ -30,4 +33,4 @@ pub(crate) mod state;
 pub(crate) mod tend;
 pub(super) mod write;
 
-pub use state::{Redo, RedoMember, RedoStart};
+pub use state::{Redo, RedoContents, RedoMember, RedoStart};

@@ -71,7 +71,11 @@ async fn retire<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
         *retired_below = below.max(*retired_below);
     }
     write_headers(log, true).await?;
-    redo.state.lock().slots.retire(below);
+    {
+        let state = &mut *redo.state.lock();
+        state.slots.retire(below);
+        state.kept.retire(below);
+    }
     Ok(())
 }
 

@@ -3,13 +3,17 @@
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 use std::task::{Context, Poll, Waker};
 
 use super::super::consistency::Consistency;
+use super::kept::{Kept, KeptStripe};
 use super::slots::{LogSlot, LogSlots, Next, Taken};
 use crate::error::MetadataLost;
 use crate::members::health::{MemberState, Members};
+use crate::members::port::MemberWrite;
 use layout::redo_log::{RedoArea, SlotPlan};
 use layout::units::{DeviceOffset, Slot, Stripe};
 
@@ -24,6 +28,43 @@ pub struct RedoMember {
     pub device_uuid: [u8; 16],
     /// [`layout::md_superblock::Superblock::digest`] of its superblock on disk.
     pub digest: u32,
+}
+
+/// What records hold of writes where no other member may fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RedoContents {
+    /// What tells the missing chunk: a replay reads the other members.
+    #[default]
+    Lean,
+    /// The contents of all writes but beside a missing chunk that is written: a replay reads little.
+    Full,
+}
+
+impl RedoContents {
+    /// All of them.
+    pub const ALL: [RedoContents; 2] = [RedoContents::Lean, RedoContents::Full];
+
+    fn name(self) -> &'static str {
+        match self {
+            RedoContents::Lean => "lean",
+            RedoContents::Full => "full",
+        }
+    }
+}
+
+impl fmt::Display for RedoContents {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for RedoContents {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = RedoContents::ALL.into_iter().find(|contents| contents.name() == text);
+        found.ok_or_else(|| format!("{text} is nothing that the redo log may hold: lean or full"))
+    }
 }
 
 /// The highest numbers of earlier runs: this run's are higher.
@@ -73,6 +114,8 @@ pub(super) struct State {
     /// Slots of the array whose members hold the log.
     pub(super) logs: Vec<Slot>,
     pub(super) slots: LogSlots,
+    pub(super) contents: RedoContents,
+    pub(super) kept: Kept,
     /// Logged stripe writes that were admitted and have not returned.
     pub(super) active: u64,
     /// Stripes whose owners wait at the gate: they have no member write in flight.
@@ -111,6 +154,8 @@ impl Redo {
                 resync_from: None,
                 logs: Vec::new(),
                 slots: LogSlots::default(),
+                contents: RedoContents::default(),
+                kept: Kept::default(),
                 active: 0,
                 parked: HashSet::new(),
                 announcing: false,
@@ -135,6 +180,11 @@ impl Redo {
     /// From here on headers say that a resync is due from this stripe on, or none. The superblock writer calls this.
     pub(crate) fn set_resync_from(&self, from: Option<Stripe>) {
         self.state.lock().resync_from = from;
+    }
+
+    /// From here on records hold this.
+    pub(crate) fn set_contents(&self, contents: RedoContents) {
+        self.state.lock().contents = contents;
     }
 
     /// Sets the log area of the member in `slot`; None: the member has no room for a log.
@@ -359,6 +409,42 @@ impl Redo {
     pub(super) fn has_incomplete(&self, stripe: Stripe) -> bool {
         let state = self.state.lock();
         state.slots.slots.iter().any(|slot| slot.incomplete.iter().any(|stripes| stripes.contains(&stripe)))
+    }
+
+    /// Whether records tell partial parity where they can.
+    pub(super) fn keeps_partial(&self) -> bool {
+        self.state.lock().contents == RedoContents::Lean
+    }
+
+    /// What records that are not retired told of a stripe, which the caller owns.
+    pub(super) fn kept_of(&self, stripe: Stripe) -> KeptStripe {
+        self.state.lock().kept.of(stripe)
+    }
+
+    /// Whether something is kept of a stripe.
+    pub(super) fn keeps_something_of(&self, stripe: Stripe) -> bool {
+        self.state.lock().kept.has(stripe)
+    }
+
+    /// Whether so much is kept that records are to be retired.
+    pub(super) fn keeps_too_much(&self) -> bool {
+        self.state.lock().kept.is_full()
+    }
+
+    /// A durable record tells of these writes of a stripe, which the caller owns: contents of its missing chunk, and data.
+    pub(super) fn keep<'a>(
+        &self,
+        taken: Taken,
+        stripe: Stripe,
+        missing: &[MemberWrite],
+        data: impl Iterator<Item = &'a MemberWrite>,
+    ) {
+        self.state.lock().kept.put(stripe, taken.sequence, missing, data);
+    }
+
+    /// The stripes are zero, on record.
+    pub(super) fn keeps_no_more_of(&self, stripes: &Range<Stripe>) {
+        self.state.lock().kept.forget(stripes);
     }
 
     /// Array slots whose members hold the log.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use super::headers::{flush_volume, settle, write_headers};
+use super::kept::Kept;
 use super::log::RedoLog;
 use super::slots::LogSlots;
 #[cfg(doc)]
@@ -96,6 +97,7 @@ pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
             state.logs = logs;
             state.epoch = state.epoch.max(state.events) + 1;
             state.retired_below = state.next_sequence;
+            state.kept = Kept::default();
         }
         plan.is_some()
     };

@@ -8,11 +8,12 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use super::absence_record;
-use super::cut::{Pieces, StripeWrites, cut, piece};
+use super::cut::{Pieces, StripeWrites, Told, are_covered, cut, piece};
 use super::headers::{no_log_on, settle};
+use super::kept::KeptStripe;
 use super::log::RedoLog;
 use super::queue::{Logged, Ticket};
-use super::retire::retire_exclusively;
+use super::retire::{empty, outlive_records, retire_exclusively};
 use super::slots::{Next, Taken};
 use super::state::{Admitted, Redo};
 use crate::buffer::{Gather, Slice};
@@ -142,11 +143,27 @@ async fn write_logged<D: Device>(
         writes.unplaced.iter().for_each(|write| absences.written_without(write.slot, &write.bytes()));
         return Ok(Some(log.port.write(writes.made, fua).await));
     }
+    let (kept, keeps) =
+        match writes.alone.filter(|alone| redo.keeps_partial() && are_covered(&writes, *alone)) {
+            Some(alone) => (told_of(log, stripe).await?, Some(alone)),
+            None => {
+                // Contents of chunks that a record of partial parity takes as they were.
+                if redo.keeps_something_of(stripe) {
+                    Box::pin(outlive_records(log)).await?;
+                }
+                (KeptStripe::default(), None)
+            }
+        };
+    let told = keeps.map_or(Told::Contents, |alone| Told::Partial(alone, &kept));
     let mut results = Results::new();
-    for part in cut(writes, redo.payload_bytes()) {
+    for part in cut(writes, &told, redo.payload_bytes()) {
+        let missing = part.missing();
         let Some(taken) = record(log, stripe..stripe.next(), part.pieces).await? else {
             return Ok(None); // the caller writes all parts again
         };
+        if let Some(alone) = keeps {
+            redo.keep(taken, stripe, &missing, part.writes.iter().filter(|write| write.slot != alone.parity));
+        }
         // The record is durable: what a crash leaves half written is made again, so parity will tell.
         let in_part = |write: &MemberWrite| {
             let bytes = write.bytes();
@@ -173,6 +190,14 @@ async fn write_logged<D: Device>(
         redo.written(taken);
     }
     Ok(Some(results))
+}
+
+/// What unretired records told of a stripe. With much kept of others they are retired first.
+async fn told_of<D: Device>(log: &RedoLog<D>, stripe: Stripe) -> Result<KeptStripe, VolumeError> {
+    if log.shared.redo.keeps_too_much() {
+        Box::pin(empty(log)).await?;
+    }
+    Ok(log.shared.redo.kept_of(stripe))
 }
 
 /// Logs the zeroing of whole stripes. On return the caller may zero them, and then passes the result to [`zeroes_written`].
@@ -209,7 +234,11 @@ async fn log_zeroes_admitted<D: Device>(
     // A missing member is included: the record supersedes what earlier records say of its chunks.
     let zeroes = |slot| (piece(stripes.start, slot, offset, end - offset, PieceKind::Zeroes), Gather::new());
     let pieces = geometry.slots().map(zeroes).collect();
-    record(log, stripes, pieces).await
+    let logged = record(log, stripes.clone(), pieces).await;
+    if let Ok(Some(_)) = logged {
+        log.shared.redo.keeps_no_more_of(&stripes); // the record makes all of it zero again
+    }
+    logged
 }
 
 /// The zeroes have been written; `failed`: not at every member.
@@ -431,6 +460,7 @@ async fn write_record_to<D: Device>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::RedoContents;
     use super::*;
     use crate::stripe::fake::{CHUNK, World};
     use layout::geometry::Level;
@@ -477,6 +507,42 @@ mod tests {
             };
             assert_eq!((1..4).filter(has_record).count(), copies, "{is_nearly_in_sync}");
         }
+    }
+
+    /// A record of contents replays parity that was made with what the record of partial parity takes as it was.
+    #[test]
+    fn contents_are_not_logged_beside_partial_parity_that_stands() {
+        let world = World::logging(Level::Raid5, 4);
+        let redo = &world.set.shared.redo;
+        let stripe = Stripe::first(4)
+            .find(|stripe| world.set.shared.geometry.data_member(*stripe, 0) == Slot::new(0))
+            .expect("each member has the first chunk of some stripe");
+        let at = stripe.get() * world.set.shared.geometry.stripe_bytes();
+        world.write(at + u64::from(CHUNK), &[1; BLOCK as usize]).expect("written");
+        assert!(redo.keeps_something_of(stripe));
+        redo.set_contents(RedoContents::Full);
+        world.write(at + 2 * u64::from(CHUNK), &[2; BLOCK as usize]).expect("written");
+        assert!(!redo.keeps_something_of(stripe) && redo.has_record(stripe), "the first one is retired");
+    }
+
+    /// A write of another chunk tells the missing one again, since what it writes is in a cache when the first record is
+    /// retired.
+    #[test]
+    fn a_missing_chunk_is_kept_as_long_as_the_newest_record_that_tells_it() {
+        let world = World::logging(Level::Raid5, 4);
+        let redo = &world.set.shared.redo;
+        world.write(0, &vec![1; world.set.shared.geometry.stripe_bytes() as usize]).expect("written");
+        let stripe = Stripe::FIRST;
+        let missing = world.set.shared.geometry.p_member(stripe) != Some(Slot::new(0));
+        assert!(missing && redo.keeps_something_of(stripe), "the chunk of the member that is gone is told");
+        let second = redo.state.lock().next_sequence;
+        let data = (0..3).find(|index| world.set.shared.geometry.data_member(stripe, *index) != Slot::new(0));
+        let at = u64::from(data.expect("two are there")) * u64::from(CHUNK);
+        world.write(at, &vec![2; CHUNK as usize]).expect("written");
+        redo.state.lock().kept.retire(second);
+        assert!(redo.keeps_something_of(stripe), "the second record tells all of it again");
+        redo.state.lock().kept.retire(second + 1);
+        assert!(!redo.keeps_something_of(stripe));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
 use engine::log::config::{MapLimits, ReclaimOptions};
 use engine::members::load::UpdatePolicy;
+use engine::stripe::redo::RedoContents;
 use host::export::nbd::Tls;
 use host::killed_server::when_free;
 use host::machine::{MemoryLimit, check_memory};
@@ -98,7 +99,7 @@ pub fn options(
         update_policy: arguments.update_policy,
         avoid_slow: arguments.avoid_slow,
         no_consistency: arguments.consistency_policy.is_some(),
-        no_redo_log: arguments.no_redo_log,
+        redo_log: (!arguments.no_redo_log).then_some(arguments.redo),
         fabric: arguments.fabric,
         reducers: arguments.reducers,
         read_only: arguments.read_only,
@@ -219,7 +220,7 @@ pub fn quiet_options() -> ServeOptions {
         update_policy: UpdatePolicy::default(),
         avoid_slow: false,
         no_consistency: false,
-        no_redo_log: false,
+        redo_log: Some(RedoContents::default()),
         fabric: Fabric::default(),
         reducers: Reducers::default(),
         read_only: false,

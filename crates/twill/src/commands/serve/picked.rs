@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engine::array::assemble::{Filter, Verdict, assemble};
 use engine::members::MemberState;
+use engine::stripe::redo::RedoContents;
 
 use super::cost::{self, Cost};
 use crate::arguments::{Choice, ServeArguments};
@@ -198,6 +199,7 @@ fn check_zoned(arguments: &ServeArguments) -> Result<(), Failure> {
             "there is no write hole to be accepted",
         ),
         ("--no-redo-log", arguments.no_redo_log, "there is no redo log"),
+        ("--redo", arguments.redo != RedoContents::default(), "there is no redo log"),
         ("--fabric", arguments.fabric != Fabric::default(), "its members' targets make no parity yet"),
         ("--reducers", arguments.reducers != Reducers::default(), "its members' targets make no parity yet"),
         ("--re-add", arguments.re_add, "it is not built for zoned arrays yet"),
