@@ -255,7 +255,7 @@ pub(super) fn maps() -> Vec<Placed> {
     for (series, request_kib, places) in LOADS {
         for (map_parts, x) in [(1, "all"), (2, "1/2"), (4, "1/4")] {
             // With few groups one is let go at a time, and its block takes a stripe of its own.
-            let own = Aged { map_parts, zones: 432, ..aged(Mode::ZAPRAID, TWO_TWO, (request_kib, places)) };
+            let own = Aged { map_parts, zones: 216, ..aged(Mode::ZAPRAID, TWO_TWO, (request_kib, places)) };
             let (panel, series) = (TWO_TWO.0.to_owned(), series.to_owned());
             points.push((x.to_owned(), Point { panel, series, work: Work::Aged(own) }));
         }
