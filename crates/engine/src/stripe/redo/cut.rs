@@ -3,7 +3,7 @@
 //!
 //! Where the one missing chunk is written, only its new contents are logged: replay makes parity from them and from the
 //! data on the other members, old or new. Where it is not written only parity knows it, and to log the chunk itself the owner would
-//! have to read the whole row. Then what parity says without the chunks that are written ([`Partial`]), of which a replay makes it
+//! have to read the whole row. Then what parity says without the chunks that are written ([`Told::Partial`]), of which a replay makes it
 //! with the chunks that are not. Or else new data and new parity.
 
 use smallvec::SmallVec;
