@@ -476,9 +476,9 @@ pub struct ServeArguments {
     /// missing members held is in doubt where writes were under way: with a bitmap as far as that marks, else all of it.
     #[arg(long, conflicts_with = "redo")]
     pub no_redo_log: bool,
-    /// What the redo log holds of a write while the only member that RAID-4 and RAID-5 survive is missing. lean: what tells the missing
-    /// chunk, a chunk for each write however many it changes; a replay reads the other members. full: contents and parity of all that is
-    /// written, beside which a replay reads little. RAID-6 is always logged in full.
+    /// What the redo log holds of a write to a RAID-4 or RAID-5 with a member missing. lean: what tells the missing chunk, one chunk's
+    /// worth however many the write changes; a replay reads the other members. full: all data and parity that is written; a replay
+    /// reads little. RAID-6 is always logged in full.
     #[arg(long, value_name = "CONTENTS", default_value_t)]
     pub redo: RedoContents,
     /// Where the parity of members on other machines is made: at this host, or at their targets (`twill target`), where these can. With

@@ -87,9 +87,9 @@ pub(super) async fn salvage_copy<D: Device>(
         .map_or_else(|| no_copy(&block.places), |read| bad_place::unreadable(&engine.port, read)))
 }
 
-/// Reads one block sector by sector, each from the first copy that can be read. Where copies may differ what one of them has read already
-/// must stay so (invariant 6): only the sectors that it cannot read are taken from another. None: no copy can read some sector, or
-/// it is one alone.
+/// Reads one block sector by sector, each from the first copy that can be read. Where copies may differ, a later read must not return
+/// older data (invariant 6): only the sectors that the first copy cannot read are taken from another. None: a sector cannot be read
+/// from any copy, or the block is a single sector.
 async fn by_sectors<D: Device>(engine: &MirrorEngine<D>, block: &Run, places: &[CopyPlace]) -> Option<Slice> {
     let sector_of = |place: &CopyPlace| {
         engine.port.devices.attached(place.member).map(|member| member.device.info().logical_block_bytes)

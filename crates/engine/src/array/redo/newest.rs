@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(found(&records), (writes, vec![(2, 0, 3), (2, 1, 3)]));
     }
 
-    /// Of what parity says without some chunks, rows are told with the members that are left out of them: those of the same record.
+    /// Rows of partial parity come with the members whose chunks are left out of it: those that the same record names.
     #[test]
     fn partial_parity_names_the_chunks_that_are_not_in_it() {
         let records = [

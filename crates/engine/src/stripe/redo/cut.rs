@@ -3,8 +3,8 @@
 //!
 //! Where the one missing chunk is written, only its new contents are logged: replay makes parity from them and from the
 //! data on the other members, old or new. Where it is not written only parity knows it, and to log the chunk itself the owner would
-//! have to read the whole row. Then what parity says without the chunks that are written ([`Told::Partial`]), of which a replay makes it
-//! with the chunks that are not. Or else new data and new parity.
+//! have to read the whole row. Then the record holds partial parity ([`Told::Partial`]): new parity without the chunks that are written.
+//! From it and from the other chunks a replay makes the missing one. Where that is not possible, new data and new parity.
 
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub(in crate::stripe) struct Alone {
     pub(in crate::stripe) parity: Slot,
 }
 
-/// What is told of rows in which the missing chunk is not written.
+/// What a record holds of rows in which the missing chunk is not written.
 pub(super) enum Told<'a> {
     /// The contents of all writes.
     Contents,
